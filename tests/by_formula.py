@@ -1,6 +1,6 @@
-"""Sizes of the plain model by arithmetic: an independent check of what is counted in programs.
+"""Closed-form sizes of the plain model: an independent check of the counts made in programs.
 
-They know the forms of the paper's model alone.
+The formulas cover only variants of the paper's model.
 """
 
 from transformer_jax.config import Experiment, ModelConfig
@@ -10,20 +10,20 @@ from transformer_jax.data.batching import Shape
 def parameters(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, objective: str = "translate"
 ) -> int:
-    """Return the number of parameters by arithmetic.
+    """Return the number of parameters, computed by formula.
 
-    V d for each piece table, and per layer: attention 3 d inward maps and one outward with biases,
-    feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
-    those without a bias). Less what has no bias; more scales of normalised queries and keys. What
-    is trained for distances is in self-attention alone: once a layer, or once a stack.
-    Of layers that are shared, one pattern's. Low-rank matrices beside the maps that are adapted. An
-    encoder has a head: d^2 + d, a norm and a bias for each piece; or, of classes, d^2 + d and
-    (d + 1) for each class.
+    V d for each piece table, and per layer: attention with three input projections and one output
+    projection, with biases; feed-forward 2 d d_ff + d_ff + d (gated: one more input projection);
+    and 2 d for each norm (d without a bias). Absent biases are left out; scales of normalised
+    queries and keys are added. Parameters for distances are in self-attention only: once per layer,
+    or once per stack. Shared layers count one pattern. Adapted maps have low-rank matrices beside
+    them. An encoder has a head: d^2 + d, a norm and a bias per piece; or, for classes, d^2 + d and
+    d + 1 per class.
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
-    # What a layer has in place of attention: G gates of a state, with two biases; fast weights a
-    # strength for each head more; of the simpler recurrent unit two maps, one with a bias.
+    # Mixers in place of attention: a recurrent state has G gates with two biases each; fast weights
+    # add a strength for each head; the simpler recurrent unit has two maps, one with a bias.
     gates = {"elman": 1, "lstm": 4, "gru": 3}
     others = {name: g * (2 * d * d + 2 * d) for name, g in gates.items()}
     others |= {f"bi{name}": g * (3 * d * d + 4 * d) // 2 for name, g in gates.items()}
@@ -42,9 +42,9 @@ def parameters(
     inward = 2 if gated else 1
     bias = "feed_forward" in c.biases
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
-    rank = c.lora_rank or 0  # of two matrices beside each map that is adapted
+    rank = c.lora_rank or 0  # of the two matrices beside each adapted map
     ends = {name: d + size for name, size in sizes.items()} | {"output": values + d}
-    # Beside the table of what is read and that of what is written, which may be one.
+    # Adapted tables: the source's and the target's, which may be one.
     apart = c.architecture == "encoder_decoder" and c.tied_embeddings != "all"
     pieces = [src_vocab_size] * (apart or c.architecture == "encoder")
     pieces += [tgt_vocab_size] * (c.architecture != "encoder")
@@ -68,7 +68,7 @@ def parameters(
     shares = c.share_relative_positions
     if shares is None:
         shares = c.relative_positions in ("t5", "toeplitz")
-    # Of the decoder, and of both stacks.
+    # For the decoder alone, and for both stacks.
     one, two = decoders, encoders + decoders
     one, two = (distances * count for count in ((1, 2) if shares else (one, two)))
     sigma = kv * c.key_size
@@ -88,7 +88,7 @@ def parameters(
         layers += mixers(c.encoder_pattern, encoders) + adapted_tables
         rows = src_vocab_size + (c.max_positions if c.positions == "learned" else 0) + c.token_types
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
-        if objective == "classify":  # the pooler, and classes
+        if objective == "classify":  # the pooler and the classes
             return body + (d + 1) * d + (d + 1) * tgt_vocab_size
         if objective == "tag":
             return body + (d + 1) * tgt_vocab_size
@@ -96,16 +96,16 @@ def parameters(
             return body + (d + 1) * 2
         if objective == "regress":
             return body + (d + 1) * d + d + 1
-        if objective == "masked_lm_nsp":  # the pooler, and whether a segment follows
+        if objective == "masked_lm_nsp":  # the pooler and next-sentence prediction
             body += (d + 1) * d + (d + 1) * 2
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0
         return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
         layers = decoders * (feed_forward + 2 * part) + pre * norm
         layers += mixers(c.decoder_pattern, decoders) + adapted_tables
-        layers += d if c.architecture == "two_stream" else 0  # what queries start from
+        layers += d if c.architecture == "two_stream" else 0  # the query stream's initial vector
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
-        if objective in ("classify", "regress"):  # no output, but classes or a number
+        if objective in ("classify", "regress"):  # classes or a number instead of pieces
             layers += (d + 1) * (tgt_vocab_size if objective == "classify" else 1)
             tables = src_vocab_size
         layers += one + c.input_norm * norm
@@ -128,11 +128,11 @@ def operations(
 ) -> int:
     """Return the floating-point operations of the matrix products of one training step.
 
-    A multiplication and an addition each; the way back has twice those of the way forward, and what
-    `remat` computes again besides: the layers, or their products without parameters. On all
-    positions, padding included, and all pairs of positions, whether or not a mask hides them:
-    per layer, n d^2 and n^2 d as in the paper's Table 1. The fused loss has its three products of
-    the logits' size, one of them forward and two for the gradient, all on the way forward.
+    A multiply-add is two operations. The backward pass has twice those of the forward pass, plus
+    what `remat` recomputes: the layers, or their products without parameters. All positions count,
+    padding included, and all pairs of positions, masked or not: per layer, n d^2 and n^2 d as in
+    the paper's Table 1. The fused loss computes its three products of the logits' size, one for the
+    loss and two for the gradient, all in the forward pass.
     """
     c = config
     heads = c.num_heads * (c.key_size + c.value_size)
@@ -156,26 +156,27 @@ def operations(
 def of_encoder(
     c: ModelConfig, vocab_size: int, rows: int, length: int, classes: int = 0, pieces: bool = True
 ) -> int:
-    """Return the operations of a training step of an encoder, counted as `operations` does; of
-    masked pieces, of one class a row, or of both.
+    """Return the operations of an encoder's training step, counted as in `operations`, for masked
+    pieces, one class per row, or both.
     """
     heads, source = c.num_heads * (c.key_size + c.value_size), rows * length
     layer = source * (2 * c.d_model * heads + 2 * c.d_model * c.d_ff) + heads * source * length
     total = 6 * c.num_encoder_layers * layer
     if pieces:
         total += 6 * source * c.d_model * (c.d_model + vocab_size)
-    if classes:  # a mean over the row, the pooler, classes
+    if classes:  # the mean over the row, the pooler and the classes
         total += 6 * rows * c.d_model * (length + c.d_model + classes)
-        total -= 2 * source * c.d_model  # weights of the mean are constants, without a gradient
+        total -= 2 * source * c.d_model  # the mean's weights are constants and have no gradient
     return total
 
 
 def of_distances(c: ModelConfig, tokens: int) -> int:
-    """Return the multiplications of relative positions for so many tokens, of all layers.
+    """Return the multiplications of relative positions for `tokens` tokens, counted over layers.
 
-    Queries meet the vectors of 2k + 1 distances, and sums of weights those of values; or queries
-    are mapped to the width of sinusoids, and keys meet a bias. What meets constants, which have no
-    gradient, is not among them: pairs of positions that weights are summed by, and sinusoids.
+    Queries are multiplied by the vectors of 2k + 1 distances, and sums of weights by those of
+    values; or queries are mapped to the width of sinusoids, and keys multiplied by a bias. Products
+    with constants, which have no gradient, are excluded: pairs of positions that weights are summed
+    by, and sinusoids.
     """
     rows = 2 * c.relative_clip + 1
     vectors = {
@@ -187,12 +188,12 @@ def of_distances(c: ModelConfig, tokens: int) -> int:
 
 
 def memory(experiment: Experiment, shape: Shape) -> float:
-    """Return the bytes that one step takes, estimated.
+    """Return an estimate of the bytes that one step takes.
 
     Float32 parameters, their gradients, the two moments of Adam (Muon keeps one) and the running
-    mean, and what the way back reads of each layer: inputs and outputs of its products and norms in
-    the compute dtype, attention weights in float32 as well. With `remat`, the input of each layer
-    and one layer's share of the rest.
+    mean, and what the backward pass reads of each layer: inputs and outputs of its products and
+    norms in the compute dtype, attention weights in float32 as well. With `remat`, each layer's
+    input and one layer's share of the rest.
     """
     c, size = experiment.model, experiment.tokenizer.vocab_size
     copies = 4 if experiment.training.ema_decay is None else 5

@@ -1,4 +1,4 @@
-"""Shared by all tests: 8 simulated devices for those that ask, checked shapes."""
+"""Setup shared by all tests: 8 simulated devices for modules that ask for them, checked shapes."""
 
 import gc
 import logging
@@ -14,7 +14,7 @@ jax.config.update(
     "jax_compilation_cache_dir",
     os.environ.get("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/transformer_jax_tests"),
 )
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # one process's is the other's
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # processes share entries
 
 from jaxtyping import install_import_hook  # noqa: E402
 
@@ -28,11 +28,10 @@ import pytest  # noqa: E402
 
 from transformer_jax.experiments import process  # noqa: E402
 
-gc.set_threshold(50_000, 20, 100)  # traced programs are many objects, and seldom garbage
-process._MALLOC.clear()  # a worker runs many programs in turn: it would keep the peak of each
+gc.set_threshold(50_000, 20, 100)  # traced programs hold many objects, seldom garbage
+process._MALLOC.clear()  # a worker runs many programs and would keep each one's peak
 
-# Files of tests that compile programs for more than a second or start others: `make quick` leaves
-# them out.
+# Test files that compile for more than a second or start other programs: `make quick` skips them.
 SLOW = (
     "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_inside.py",
     "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_from_sound.py",
@@ -47,8 +46,8 @@ SLOW = (
     "test_classifier.py", "test_parts.py", "test_span_corruption.py", "test_tour.py",
     "test_translate_cli.py", "test_understanding.py", "training/",
 )  # fmt: skip
-# Files of tests that see all 8 devices. Others see one: a program for eight takes much longer to
-# compile and to run.
+# Test files that see all 8 devices. Others see one: a program for eight takes much longer to
+# compile and run.
 ALL_DEVICES = (
     "decoding/test_live.py", "decoding/test_stream.py", "decoding/test_translate.py", "e2e/",
     "nn/test_dropout.py",
@@ -61,12 +60,13 @@ MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 
 
 def pytest_configure(config):
-    """Let programs be compiled fast, as tiny ones run for less time than that takes; but as
-    everywhere those of `make oracle` and of e2e. Other processes that a test starts optimise.
+    """Compile with fewer optimisations, as tiny programs take longer to compile than to run.
+
+    `make oracle`, e2e tests and other processes that a test starts compile as usual.
     """
     quick = "not oracle" in config.option.markexpr
     jax.config.update("jax_disable_most_optimizations", quick)
-    if quick:  # what is tiny compiles in some 60 % of the time by older emitters, in one thread
+    if quick:  # older emitters in one thread compile tiny programs in some 60 % of the time
         os.environ["XLA_FLAGS"] = " ".join([
             os.environ.get("XLA_FLAGS", ""), "--xla_cpu_use_fusion_emitters=false",
             "--xla_cpu_parallel_codegen_split_count=1",
@@ -74,7 +74,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what `make quick` leaves out, and put it first, for both processes to end at once."""
+    """Mark tests that `make quick` skips, and put them first so that both workers end together."""
     here = Path(__file__).parent
     for item in items:
         if item.path.relative_to(here).as_posix().startswith(SLOW):
@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def multi30k() -> Path:
-    """The folder of real text; a test that needs it skips, loudly, where it is absent."""
+    """The folder of real text; tests that need it are visibly skipped where it is absent."""
     place = Path(os.environ.get("TRANSFORMER_JAX_TEST_MULTI30K", MULTI30K))
     if not place.is_dir():
         pytest.skip(f"no Multi30k at {place}; set TRANSFORMER_JAX_TEST_MULTI30K")
@@ -93,7 +93,7 @@ def multi30k() -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def devices(request):
-    """Let one device be all that a module sees, unless it is of ALL_DEVICES."""
+    """Show a module only one device, unless it is in ALL_DEVICES."""
     if request.path.relative_to(Path(__file__).parent).as_posix().startswith(ALL_DEVICES):
         yield jax.devices()
         return
@@ -108,7 +108,7 @@ def devices(request):
 
 @pytest.fixture(scope="module", autouse=True)
 def own_log():
-    """Undo what a program run by one module's tests set for the log of its process."""
+    """Undo what programs run by a module's tests set for the log of this process."""
     yield
     log = logging.getLogger("transformer_jax")
     log.propagate = True

@@ -1,4 +1,4 @@
-"""Every choice that a config offers, to be held against the lists of what is supported."""
+"""Every choice that a config offers, to compare with the lists of what is supported."""
 
 import copy
 import dataclasses
@@ -10,9 +10,9 @@ from transformer_jax.allowed import Allowed, Anything
 
 
 def choices(kind: type, prefix: str = "") -> dict[str, tuple[Any, ...]]:
-    """Return {field: its words} for all fields of a dataclass and of those in it; () for numbers.
+    """Return {field: its words} for all fields of a dataclass, nested ones too; () for numbers.
 
-    Of an optional number None is one of them, of a tuple of words each word.
+    The words of an optional number include None; those of a tuple are its allowed elements.
     """
     found = {}
     for name, hint in typing.get_type_hints(kind).items():
@@ -36,7 +36,7 @@ def _words(hint: Any) -> tuple[Any, ...]:
 
 
 def undeclared(allowed: Allowed, kind: type, stays: tuple[str, ...] = ()) -> list[str]:
-    """Return the fields that neither list names, or both; and choices of words that are ANY."""
+    """Return the fields in neither list or in both, and choices of words declared as ANY."""
     found = []
     for field, words in choices(kind).items():
         if (field in allowed) == (field in stays):
@@ -49,7 +49,7 @@ def undeclared(allowed: Allowed, kind: type, stays: tuple[str, ...] = ()) -> lis
 
 
 def with_value(config: Any, field: str, value: Any) -> Any:
-    """Return a copy that has a value whether or not other fields go with it."""
+    """Return a copy with one field changed, even if other fields do not allow it."""
     if isinstance(getattr(config, field), tuple) and not isinstance(value, tuple):
         value = (value,)  # a word of a pattern
     changed = copy.copy(config)
@@ -58,7 +58,7 @@ def with_value(config: Any, field: str, value: Any) -> Any:
 
 
 def later(kind: type, name: str, hint: Any, default: Any) -> type:
-    """Return the config of a later version, which has one more field."""
+    """Return the config class of a later version, with one more field."""
     return dataclasses.make_dataclass(
         f"Later{kind.__name__}", [(name, hint, default)], bases=(kind,), frozen=True
     )

@@ -1,4 +1,4 @@
-"""A law of all evaluations: units make the scores, and a system does not differ from itself."""
+"""A law of all evaluations: units add up to the scores, and a system equals itself."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from transformer_jax.workdir import WorkDir
 
 
 def scores_tested(path: Path | str, split: str) -> set[str]:
-    """Return the scores of an evaluation that have a test, for which the law holds."""
+    """Check the law, and return the scores of an evaluation that have a significance test."""
     systems = [read_system(WorkDir(path), None, split) for _ in range(2)]
     check(systems, None)
     written = json.loads((Path(path) / f"eval/{split}.best.json").read_text())["scores"]

@@ -1,4 +1,4 @@
-"""Configs in which every two entries of the model's tables meet, as far as they may."""
+"""Configs that together contain every allowed pair of entries of the model's tables."""
 
 import dataclasses
 import functools
@@ -10,14 +10,14 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 
 HINTS = typing.get_type_hints(ModelConfig)
-# Architectures that are no Transformers have few fields: tests/oracle/cases.py; stems read no
-# pieces, and latents are no places of a text: tests/oracle/stems.py.
+# Tested elsewhere: non-Transformer architectures, which have few fields, in tests/oracle/cases.py;
+# stems, which read no pieces, and latents, which are not text positions, in tests/oracle/stems.py.
 NOT_HERE = (
     "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
 )  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
              "autoencoder")  # fmt: skip
-# The words of every choice, and of what is no choice of words two values or three.
+# All words of every choice, and two or three values of other fields.
 VALUES: dict[str, list[Any]] = {
     field: [word for word in typing.get_args(hint) if word not in ELSEWHERE]
     for field, hint in HINTS.items()
@@ -37,12 +37,12 @@ Choice = dict[str, Any]
 
 
 def config_of(base: ModelConfig, choice: Choice) -> ModelConfig | None:
-    """Return the base with these values, or None if it is refused."""
+    """Return the base with these values, or None if they are rejected."""
     fields = {"num_encoder_layers": 2, "num_decoder_layers": 2} | choice
     if "local" in choice.get("decoder_pattern", ()):
         fields["window"] = 3
     architecture = choice.get("architecture", "encoder_decoder")
-    if architecture == "encoder":  # a default stands for what there is not
+    if architecture == "encoder":  # fields of a missing stack keep their defaults
         fields["num_decoder_layers"] = 6
         fields["encoder_pattern"] = fields.pop("decoder_pattern", ("full",))
     elif architecture != "encoder_decoder":
@@ -68,7 +68,7 @@ def _key(choice: Choice) -> frozenset:
 
 @functools.cache
 def rows(base: ModelConfig) -> tuple[list[Choice], list[Choice]]:
-    """Return choices in which all pairs occur, greedily few; and the pairs that are refused."""
+    """Return few choices, found greedily, that contain all pairs; and the pairs rejected."""
     open_pairs = {_key(pair): pair for pair in _pairs()}
     found, refused = [], []
     while open_pairs:
@@ -85,7 +85,7 @@ def rows(base: ModelConfig) -> tuple[list[Choice], list[Choice]]:
 
 
 def _completed(base: ModelConfig, pair: Choice, open_pairs: dict) -> Choice | None:
-    """Return a choice from every table that holds the pair, and many others that are still open."""
+    """Return a choice from every table that contains the pair and many others still open."""
     choice = _helped(base, pair)
     if choice is None:
         return None
@@ -103,7 +103,7 @@ def _completed(base: ModelConfig, pair: Choice, open_pairs: dict) -> Choice | No
     return choice
 
 
-# What an entry needs to be accepted, where defaults do not do.
+# What an entry needs to be accepted, where the defaults do not suffice.
 NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", True): {"relative_positions": "t5"},
     ("share_relative_positions", False): {"relative_positions": "t5"},
@@ -113,7 +113,7 @@ NEEDS: dict[tuple[str, Any], Choice] = {
 
 
 def _helped(base: ModelConfig, choice: Choice) -> Choice | None:
-    """Return the pair, with what its entries need if it is refused without."""
+    """Return the pair, with what its entries need if it is rejected alone."""
     if config_of(base, choice) is not None:
         return dict(choice)
     needs: Choice = {}

@@ -1,4 +1,4 @@
-"""Runs that start from random parameters, for which nothing is compiled."""
+"""Runs that start from random parameters without compiling their initialisation."""
 
 import functools
 
@@ -11,12 +11,12 @@ from transformer_jax.experiments import train as runs
 
 
 def start_at_random(patch: pytest.MonkeyPatch) -> None:
-    """Let runs start from parameters that are the same for every seed."""
+    """Make runs start from parameters that are the same for every seed."""
     patch.setattr(runs, "init_state", random_start)
 
 
 def random_start(model, tx, seed, mesh, averaged=False):
-    """Return what `init_state` returns; its arrays are its own, as a step uses them up."""
+    """Return what `init_state` returns, in fresh arrays, as a step donates them."""
     arrays, shardings = _drawn(model, tx, mesh)
     state = jax.device_put(jax.tree.map(np.array, arrays), shardings)
     if not averaged:
@@ -27,6 +27,6 @@ def random_start(model, tx, seed, mesh, averaged=False):
 
 @functools.lru_cache(maxsize=8)
 def _drawn(model, tx, mesh):
-    """Return a state as arrays of the host, and where they belong."""
+    """Return a state as host arrays, and its shardings."""
     state = random_state(model, tx, mesh)
     return jax.device_get(state), jax.tree.map(lambda x: x.sharding, state)

@@ -1,4 +1,4 @@
-"""What a notebook needs: a few names, and a model read back from a work directory."""
+"""The Python API: its public names, and models loaded from a work directory."""
 
 import dataclasses
 import subprocess
@@ -64,7 +64,7 @@ def same(one, other) -> None:
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def test_the_public_names():
+def test_public_names_are_exported():
     assert all(getattr(transformer_jax, name) for name in transformer_jax.__all__)
     assert {"load", "load_ensemble", "save_average"} <= {*transformer_jax.__all__}
     assert {*transformer_jax.__all__} <= {*dir(transformer_jax)}
@@ -72,7 +72,7 @@ def test_the_public_names():
         transformer_jax.train  # noqa: B018
 
 
-def test_reading_a_config_does_not_start_jax():
+def test_reading_a_config_does_not_import_jax():
     program = (
         "import sys, transformer_jax; transformer_jax.Experiment(); print('jax' in sys.modules)"
     )
@@ -80,8 +80,8 @@ def test_reading_a_config_does_not_start_jax():
     assert done.stdout == "False\n"
 
 
-def test_a_search_is_compiled_once(run):
-    """The same settings have the same translator, which takes in one piece what training did."""
+def test_equal_settings_share_a_translator(run):
+    """It translates lines up to the maximum length of training in one piece."""
     model = transformer_jax.load(run[0].path)
     first, again = model.translator(GREEDY), model.translator(dataclasses.replace(GREEDY))
     assert first is again
@@ -89,10 +89,10 @@ def test_a_search_is_compiled_once(run):
     assert first.longest == EXPERIMENT.data.max_length
 
 
-def test_what_is_loaded(run):
+def test_load_reads_the_named_checkpoint(run):
     workdir, params = run
     for name, steps, expected in (
-        (None, [1], params[0]),  # the experiment's own choice: the best
+        (None, [1], params[0]),  # the experiment's default: the best
         ("best", [1], params[0]),
         ("last", [2], params[1]),
         ("2", [2], params[1]),
@@ -108,7 +108,7 @@ def test_what_is_loaded(run):
     same(mean.params, jax.tree.map(lambda x, y: np.float32((np.float64(x) + y) / 2), *params))
 
 
-def test_the_experiments_own_choice(run, tmp_path):
+def test_load_defaults_to_the_checkpoint_of_the_experiment(run, tmp_path):
     workdir, params = run
     evaluation = dataclasses.replace(EXPERIMENT.evaluation, checkpoint="2")
     workdir.write_config(dataclasses.replace(EXPERIMENT, evaluation=evaluation))
@@ -117,7 +117,7 @@ def test_the_experiments_own_choice(run, tmp_path):
     same(transformer_jax.load(workdir.path).params, params[0])
 
 
-def test_translate_gives_a_line_for_a_line(run):
+def test_translate_returns_one_line_per_input_line(run):
     model = transformer_jax.load(run[0].path)
     found = model.translate(["zweihundert", "", "einund", "zweihundert"], GREEDY)
     assert len(found) == 4
@@ -128,8 +128,7 @@ def test_translate_gives_a_line_for_a_line(run):
     assert model.translate([], GREEDY) == model.translate(()) == []
 
 
-def test_a_line_alone_is_translated_as_one(run):
-    """A text gives a text, a list a list."""
+def test_translate_returns_a_string_for_a_string(run):
     model = transformer_jax.load(run[0].path)
     (expected,) = model.translate(["zweihundert"], GREEDY)
     assert model.translate("zweihundert", GREEDY) == expected != ""
@@ -137,9 +136,9 @@ def test_a_line_alone_is_translated_as_one(run):
     assert found.text == expected
 
 
-def test_single_settings_can_be_changed(run):
+def test_keyword_arguments_override_single_settings(run):
     model = transformer_jax.load(run[0].path)
-    lines = ["zweihundert", "einund", "dreizig"]  # as many as elsewhere: the same programs
+    lines = ["zweihundert", "einund", "dreizig"]  # as many as in other tests, to share programs
     expected = model.translate(lines, GREEDY)
     assert model.translate(lines, beam_size=1, max_extra_length=4) == expected
     before = len(model._translators)
@@ -155,8 +154,8 @@ def test_single_settings_can_be_changed(run):
             model.translate(lines, **fields)
 
 
-def test_a_draft_is_another_work_directory(run):
-    """Or another checkpoint; what is written is the model's own. Others are refused at the door."""
+def test_a_draft_does_not_change_the_translation(run):
+    """The draft is another checkpoint or n-grams; unsuitable ones are rejected when read."""
     path, lines = run[0].path, ["zweihundert", "einund", "dreizig"]
     model = transformer_jax.load(path)
     expected = model.translate(lines, GREEDY)
@@ -176,9 +175,9 @@ def test_a_draft_is_another_work_directory(run):
         model.translate(lines, GREEDY, draft=str(path / "nothing"))
 
 
-def test_hypotheses_and_scores_agree(run):
-    """A hypothesis has the log-probability that the model gives its pieces, and the score is that
-    over the length penalty."""
+def test_hypothesis_scores_agree_with_the_model(run):
+    """A hypothesis has the log-probability that the model gives its pieces; its score is that
+    divided by the length penalty."""
     model = transformer_jax.load(run[0].path)
     (found, nothing) = model.translate(["zwei", ""], GREEDY, beam_size=3, n_best=2, alpha=1.0)
     assert [(item.text, item.score, item.log_prob) for item in nothing] == [("", 0.0, 0.0)]
@@ -205,7 +204,7 @@ def test_scores_of_given_translations(run):
             model.score(*pair)
 
 
-def test_what_a_model_shows_of_itself(run):
+def test_repr_shows_the_source_steps_and_size(run):
     workdir, params = run
     size = f"{sum(leaf.size for leaf in jax.tree.leaves(params[0])):,} parameters"
     mean = transformer_jax.load(workdir.path, "average:2")
@@ -219,8 +218,8 @@ def test_what_a_model_shows_of_itself(run):
     assert "step 2," in both
 
 
-def test_a_checkpoint_named_twice_is_noticed(run, caplog):
-    """Under whatever names; best and last of a finished run may be one."""
+def test_a_checkpoint_named_twice_causes_a_warning(run, caplog):
+    """Under any names; best and last of a finished run may be the same checkpoint."""
     path = run[0].path
     for paths, name, count in (([path], "best,1", 2), ([path, f"{path}/"], "last", 2)):
         caplog.clear()
@@ -236,14 +235,14 @@ def test_a_checkpoint_named_twice_is_noticed(run, caplog):
             getattr(found, refused)("zwei", "two")
 
 
-def test_the_settings_of_the_experiment_are_the_default(run):
+def test_decoding_settings_default_to_those_of_the_experiment(run):
     model = transformer_jax.load(run[0].path)
     model.experiment = dataclasses.replace(EXPERIMENT, decoding=GREEDY)
     lines = ["dreizig", "einund", "zweihundert"]
     assert model.translate(lines) == model.translate(lines, GREEDY)
 
 
-def test_an_average_never_overwrites(run, tmp_path):
+def test_save_average_writes_only_new_work_directories(run, tmp_path):
     workdir, _ = run
     output = WorkDir(tmp_path / "mean")
     assert save_average(workdir.path, 2, output.path) == [1, 2]
@@ -252,7 +251,7 @@ def test_an_average_never_overwrites(run, tmp_path):
         transformer_jax.load(workdir.path, "average:2").params,
     )
     assert output.experiment().evaluation.checkpoint == "last"
-    # It says which run it is of, as the checkpoints that it is the mean of do.
+    # It records which run it belongs to, as the averaged checkpoints do.
     written = Checkpoints(output.checkpoints, EXPERIMENT.checkpoint).record(2)["host"]
     digest = transformer_jax.load(workdir.path).tokenizers.digest
     assert written == {"step": 2, "average_of": [1, 2], "tokenizer": digest, "run": "a"}
@@ -261,13 +260,13 @@ def test_an_average_never_overwrites(run, tmp_path):
             save_average(workdir.path, 2, other.path)
 
 
-def test_nothing_to_load(tmp_path):
+def test_a_missing_work_directory_is_rejected_and_not_created(tmp_path):
     with pytest.raises(UserError, match=r"no config\.json here; train first, or check --workdir$"):
         transformer_jax.load(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_translation_model_writes_on_from_no_prompt(run):
+def test_a_translation_model_rejects_prompts(run):
     model = transformer_jax.load(run[0].path)
     with pytest.raises(UserError, match=r"objective\.name='translate': .* use translate"):
         model.generate("zwei")

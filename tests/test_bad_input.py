@@ -1,4 +1,4 @@
-"""Mistakes in the input: one line, exit code 2, and nothing half-made left behind."""
+"""Mistakes in the input: a one-line error, exit code 2, and no partial output left behind."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ def cache(monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def place(tmp_path) -> Path:
-    """A folder with a good corpus in data/."""
+    """A folder with a valid corpus in data/."""
     (tmp_path / "data").mkdir()
     for part in ("train", "validation", "test"):
         for language in ("en", "de"):
@@ -55,7 +55,7 @@ def contents(place: Path) -> dict[str, bytes | None]:
 
 
 def refusal(program_main, argv, place: Path, monkeypatch, capsys) -> str:
-    """Run a program and return its one line; it exits with 2 and changes nothing."""
+    """Return the one-line error of a program, which exits with 2 and changes no file."""
     before = contents(place)
     monkeypatch.setattr(sys, "argv", ["program", *map(str, argv)])
     with pytest.raises(SystemExit) as caught:
@@ -131,7 +131,7 @@ def nothing(place: Path) -> None:
          ["num2words has no language 'xx'"]),
     ],
 )  # fmt: skip
-def test_nothing_is_made_when_config_or_data_are_wrong(
+def test_an_invalid_config_or_corpus_leaves_no_files(
     place, breaks, changes, shown, monkeypatch, capsys
 ):
     breaks(place)
@@ -150,17 +150,17 @@ def test_nothing_is_made_when_config_or_data_are_wrong(
         (["--config=configs/wmt_base.py:xx"], "no variant 'xx'; there are "),
     ],
 )
-def test_wrong_arguments(argv, shown, place, monkeypatch, capsys):
+def test_invalid_train_arguments_are_rejected(argv, shown, place, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert shown in refusal(train.main, argv, place, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("code", ["0", "'no corpus here'", ""])
-def test_a_config_file_that_exits(code, place, monkeypatch, capsys):
-    """It does not end the program as if all had gone well."""
+def test_a_config_file_that_exits_is_an_error(code, place, monkeypatch, capsys):
+    """Whatever the exit code, the program does not end as if it had succeeded."""
     (place / "mine.py").write_text(f"import sys\n\nsys.exit({code})\n")
     monkeypatch.chdir(place)
-    for command in (train.main, cannot("sweep")):
+    for command in (train.main, main_of("sweep")):
         argv = [
             "--config=mine.py",
             "--workdir=run",
@@ -171,12 +171,12 @@ def test_a_config_file_that_exits(code, place, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("option", ["config", "workdir"])
-def test_names_longer_than_the_file_system_takes(option, place, monkeypatch, capsys):
+def test_overlong_file_names_are_rejected(option, place, monkeypatch, capsys):
     argv = [*train_argv(place), f"--{option}={place / ('x' * 300)}"]
     assert "File name too long" in refusal(train.main, argv, place, monkeypatch, capsys)
 
 
-def test_another_experiment_lives_there(place, monkeypatch, capsys):
+def test_a_work_directory_of_another_experiment_is_rejected(place, monkeypatch, capsys):
     with WorkDir(place / "run").claim(Experiment()):
         pass
     error = refusal(train.main, train_argv(place), place, monkeypatch, capsys)
@@ -186,7 +186,7 @@ def test_another_experiment_lives_there(place, monkeypatch, capsys):
     assert "data.directory" not in error  # which may change
 
 
-def test_another_trainer_is_at_work_there(place, monkeypatch, capsys):
+def test_a_work_directory_in_use_is_rejected(place, monkeypatch, capsys):
     config = door(Experiment())
     for path, value in {**SMALL, "data.directory": place / "data"}.items():
         override(config, path, str(value))
@@ -198,7 +198,7 @@ def test_another_trainer_is_at_work_there(place, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("inside", ["", "/inside"])
-def test_the_work_directory_is_a_file(place, inside, monkeypatch, capsys):
+def test_a_file_as_work_directory_is_rejected(place, inside, monkeypatch, capsys):
     (place / "run").write_text("mine")
     argv = [*train_argv(place), f"--workdir={place}/run{inside}"]
     error = refusal(train.main, argv, place, monkeypatch, capsys)
@@ -210,7 +210,7 @@ def test_the_work_directory_is_a_file(place, inside, monkeypatch, capsys):
 
 @pytest.fixture
 def trained(place) -> WorkDir:
-    """A work directory as far as one needs it to be refused: two checkpoints of nothing much."""
+    """A work directory just complete enough for tests of rejection: two dummy checkpoints."""
     config = door(Experiment())
     for path, value in {**SMALL, "data.directory": place / "data"}.items():
         override(config, path, str(value))
@@ -224,7 +224,7 @@ def trained(place) -> WorkDir:
     return workdir
 
 
-def cannot(command: str):
+def main_of(command: str):
     """Return a program's main function."""
     return evaluate.main if command == "evaluate" else lambda argv: main.dispatch([command, *argv])
 
@@ -234,29 +234,29 @@ NEED_CHECKPOINTS = {"evaluate": [], "translate": [], "average": ["--output=mean"
 
 @pytest.mark.parametrize("command", [*NEED_CHECKPOINTS, "inspect"])
 @pytest.mark.parametrize("what", ["nowhere", "data", "data/train.en"])
-def test_a_directory_that_holds_no_run(place, command, what, monkeypatch, capsys):
+def test_a_directory_without_a_run_is_rejected(place, command, what, monkeypatch, capsys):
     monkeypatch.chdir(place)
     argv = [f"--workdir={what}", *NEED_CHECKPOINTS.get(command, [])]
-    error = refusal(cannot(command), argv, place, monkeypatch, capsys)
+    error = refusal(main_of(command), argv, place, monkeypatch, capsys)
     assert error == f"error: {place}/{what}: no config.json here; train first, or check --workdir\n"
 
 
 @pytest.mark.parametrize("command", NEED_CHECKPOINTS)
-def test_a_run_without_checkpoints(trained, place, command, monkeypatch, capsys):
+def test_a_run_without_checkpoints_is_rejected(trained, place, command, monkeypatch, capsys):
     monkeypatch.chdir(place)
     trained.checkpoints.rename(place / "elsewhere")
     argv = [f"--workdir={trained.path}", *NEED_CHECKPOINTS[command]]
-    error = refusal(cannot(command), argv, place, monkeypatch, capsys)
+    error = refusal(main_of(command), argv, place, monkeypatch, capsys)
     assert error == f"error: {trained.checkpoints}: no checkpoints here; train first\n"
 
 
 @pytest.mark.parametrize("command", NEED_CHECKPOINTS)
-def test_a_run_without_a_tokenizer(trained, place, command, monkeypatch, capsys):
+def test_a_run_without_a_tokenizer_is_rejected(trained, place, command, monkeypatch, capsys):
     monkeypatch.chdir(place)
     (trained.path / "tokenizer.model").unlink()
     argv = [f"--workdir={trained.path}", *NEED_CHECKPOINTS[command]]
     assert "tokenizer.model: no tokenizer here" in refusal(
-        cannot(command), argv, place, monkeypatch, capsys
+        main_of(command), argv, place, monkeypatch, capsys
     )
 
 
@@ -269,11 +269,11 @@ def test_a_run_without_a_tokenizer(trained, place, command, monkeypatch, capsys)
         ("newest", "checkpoint='newest': must be best, last, a step, or average:N"),
     ],
 )
-def test_a_checkpoint_that_does_not_exist(
+def test_a_missing_checkpoint_is_rejected(
     trained, place, command, name, shown, monkeypatch, capsys
 ):
     argv = [f"--workdir={trained.path}", f"--checkpoint={name}"]
-    assert refusal(cannot(command), argv, place, monkeypatch, capsys) == f"error: {shown}\n"
+    assert refusal(main_of(command), argv, place, monkeypatch, capsys) == f"error: {shown}\n"
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_checkpoint_that_does_not_exist(
         (["--workdri=x"], "--workdri=x: unknown argument (did you mean '--workdir'?)"),
     ],
 )  # fmt: skip
-def test_wrong_arguments_of_evaluate(trained, place, argv, shown, monkeypatch, capsys):
+def test_invalid_evaluate_arguments_are_rejected(trained, place, argv, shown, monkeypatch, capsys):
     monkeypatch.chdir(place)
     write(place / "data/empty", [])
     write(place / "data/short", LINES[:2])
@@ -309,12 +309,12 @@ def test_wrong_arguments_of_evaluate(trained, place, argv, shown, monkeypatch, c
         (["--last=2"], "--output"),
     ],
 )
-def test_wrong_arguments_of_average(trained, place, argv, shown, monkeypatch, capsys):
+def test_invalid_average_arguments_are_rejected(trained, place, argv, shown, monkeypatch, capsys):
     monkeypatch.chdir(place)
     argv = [f"--workdir={trained.path}", *argv]
-    assert shown in refusal(cannot("average"), argv, place, monkeypatch, capsys)
+    assert shown in refusal(main_of("average"), argv, place, monkeypatch, capsys)
 
 
-def test_a_command_that_does_not_exist(place, monkeypatch, capsys):
-    error = refusal(cannot("translat"), [], place, monkeypatch, capsys)
+def test_an_unknown_command_is_rejected(place, monkeypatch, capsys):
+    error = refusal(main_of("translat"), [], place, monkeypatch, capsys)
     assert "unknown choice 'translat' (did you mean 'translate'?)" in error

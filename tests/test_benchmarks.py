@@ -1,4 +1,4 @@
-"""benchmarks/ on tiny models, where there is no GPU: their stages run, and their sums are right."""
+"""Benchmarks on tiny models without a GPU: their stages run, and their arithmetic is right."""
 
 import argparse
 import ast
@@ -28,16 +28,16 @@ PLACE = Path(__file__).parents[1] / "benchmarks"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def as_in_their_folder():
+def as_in_the_benchmark_folder():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PLACE)
-        for variable in ("OMP_NUM_THREADS", "NPROC"):  # which they would set for all tests
+        for variable in ("OMP_NUM_THREADS", "NPROC"):  # which benchmarks would set for all tests
             patch.setenv(variable, "1")
         yield
 
 
 def script(name):
-    """Return a benchmark as a module; by another name, as there are two train.py."""
+    """Return a benchmark as a module, under another name, as there are two train.py."""
     spec = importlib.util.spec_from_file_location(f"benchmark_{name}", PLACE / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -45,8 +45,8 @@ def script(name):
 
 
 @pytest.mark.parametrize("path", sorted(PLACE.glob("*.py")), ids=lambda path: path.stem)
-def test_what_a_benchmark_takes_from_us_is_there(path):
-    """Also where it cannot be run for want of a peer."""
+def test_imports_from_the_package_exist(path):
+    """Also of benchmarks that cannot run because a peer is not installed."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformer_jax"):
             module = importlib.import_module(node.module)
@@ -69,7 +69,7 @@ PEER = pytest.param("decode-base-ctranslate2-beam", marks=pytest.mark.e2e)
 
 
 @pytest.mark.parametrize("stage", ["matmul", *BASE, PEER])
-def test_a_dry_run(gpu, stage):
+def test_a_dry_run_measures_a_rate(gpu, stage):
     if "ctranslate2" in stage:
         pytest.importorskip("ctranslate2")
     row = gpu.measure(stage, dry=True)
@@ -78,8 +78,8 @@ def test_a_dry_run(gpu, stage):
 
 
 @pytest.mark.e2e
-def test_a_trace_names_what_takes_the_time(gpu):
-    """Of a dry run, of which products are a part."""
+def test_a_trace_lists_kernels_by_time(gpu):
+    """In a dry run, some of whose kernels are matrix products."""
     row = gpu.measure("trace-base", dry=True)
     names, times, counts = zip(*row["kernels"], strict=True)
     assert any("dot" in name for name in names)
@@ -90,15 +90,15 @@ def test_a_trace_names_what_takes_the_time(gpu):
 
 @pytest.mark.e2e
 def test_fused_attention_agrees_with_dense(gpu):
-    """In float32, as dry runs are, by XLA; with rows of every length, padding and dropout."""
+    """In float32 and by XLA, as in dry runs; with rows of every length, padding and dropout."""
     row = gpu.measure("agree", dry=True)
     assert 0 < row["fused_from_dense"] < 1e-5
     assert row["dense_from_float32"] == 0
     assert row["same_bits"] == dict.fromkeys(("float32", "dense", "fused"), True)
 
 
-def test_summary(gpu, tmp_path, capsys):
-    """A ratio to the faster peer of the same search and size, and a share of the matmul rate."""
+def test_the_summary_compares_with_the_fastest_peer(gpu, tmp_path, capsys):
+    """It has the ratio to the fastest peer of the same search and size, and the matmul share."""
     stages = {
         "matmul": (None, 100.0),
         "train-base-ours-fused": (300.0, 50.0),
@@ -122,8 +122,8 @@ def test_summary(gpu, tmp_path, capsys):
     ]  # fmt: skip
 
 
-def test_training_batches(tmp_path, monkeypatch):
-    """Real target tokens are counted; torch's batches lack padding alone."""
+def test_trimming_batches_removes_only_padding(tmp_path, monkeypatch):
+    """Only real target tokens are counted; batches for torch are without padding."""
     train = script("train")
     monkeypatch.setattr(train, "VOCABULARY", 16)
     lines = [" ".join(f"{number * number}") for number in range(1, 200)]
@@ -142,18 +142,18 @@ def test_training_batches(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder"])
 def test_operations_of_a_decoder_step(architecture):
-    """Those of the maps by arithmetic, and next to nothing else."""
+    """Those of the maps, computed by formula, and hardly any others."""
     decode, size = script("decode"), {"d_model": 128, "d_ff": 256, "num_heads": 4}
     c = ModelConfig(architecture=architecture, num_decoder_layers=4, **size)
     heads = c.num_heads * (c.key_size + c.value_size)
-    cross = c.d_model * heads if architecture == "encoder_decoder" else 0  # the source's keys: once
+    cross = c.d_model * heads if architecture == "encoder_decoder" else 0  # source keys: only once
     layer = 2 * c.d_model * heads + cross + 2 * c.d_model * c.d_ff
     maps = 2 * (c.num_decoder_layers * layer + c.d_model * 500)
     assert maps < decode.flops_per_token(build(c, 500, 500)) < 1.02 * maps
 
 
-def test_the_gpt_in_torch_does_the_same_steps(tmp_path):
-    """Its loss is ours after several updates, which follow a schedule and are clipped."""
+def test_the_torch_gpt_takes_the_same_steps(tmp_path):
+    """Its loss equals ours after several updates with a schedule and clipping."""
     pytest.importorskip("torch")
     benchmark = script("language_model")
     (tmp_path / "train.txt").write_text("To be, or not to be, that is the question.\n" * 40)
@@ -171,7 +171,7 @@ def test_the_gpt_in_torch_does_the_same_steps(tmp_path):
     assert runs[0]() < 0.9 * first[0]
 
 
-def test_a_curve_is_read_between_its_validations_and_not_beyond():
+def test_curves_are_interpolated_but_not_extrapolated():
     at = script("variants").at
     steps, losses = [100, 200, 400], [4.0, 3.0, 1.0]
     assert [at(steps, losses, step) for step in (100, 150, 300, 400)] == [4.0, 3.5, 2.0, 1.0]
@@ -179,8 +179,8 @@ def test_a_curve_is_read_between_its_validations_and_not_beyond():
     assert at(steps, losses, 401) is None
 
 
-def test_the_table_of_variants(tmp_path):
-    """What is not known is left empty; means are those of the seeds that have it."""
+def test_the_table_of_variants_leaves_unknown_values_empty(tmp_path):
+    """Means are over the seeds that have the value."""
     variants = script("variants")
 
     def row(name, **fields):
@@ -198,8 +198,8 @@ def test_the_table_of_variants(tmp_path):
     assert "ff-x" in (tmp_path / "table.svg").read_text()
 
 
-def test_the_table_of_variants_grows():
-    """New seeds come beside earlier ones, the same seed in its place, and what is missing stays."""
+def test_new_results_are_merged_into_the_table_of_variants():
+    """New seeds are added, a repeated seed replaces the earlier one, and other results stay."""
     variants = script("variants")
     base = {"seed": 0, "loss": 2.0, "steps": [100, 200], "losses": [4.0, 2.0]}
     swiglu = base | {"loss": 1.8, "losses": [4.0, 1.8]}
@@ -220,8 +220,8 @@ def test_the_table_of_variants_grows():
     assert rows[1]["points"][0]["loss_at_equal_time"] == pytest.approx(4 - 2.2 * 0.35)
 
 
-def test_joined_sentences_stay_beside_their_translations():
-    """Consecutive ones, of no more words than asked for; all of them come about equally often."""
+def test_joined_sentences_stay_aligned_with_their_translations():
+    """Consecutive ones are joined, up to a number of words; all occur about equally often."""
     pairs = [(f"{'a ' * (n % 7 + 1)}s{n}", f"t{n}") for n in range(40)]
     texts = script("lengths").joined(pairs, 500, 24, random.Random(0))
     assert len(texts) == 500
@@ -233,7 +233,7 @@ def test_joined_sentences_stay_beside_their_translations():
 
 
 def test_folds_share_no_text_and_every_text_is_tested_once(tmp_path):
-    """In equal numbers of either class; the table puts what was said of them together."""
+    """Classes are balanced, and the table pools the predictions of all folds."""
     folds = script("folds")
     for part, count in (("train", 90), ("validation", 30)):
         (tmp_path / f"{part}.text").write_text("".join(f"{part} {i}\n" for i in range(count)))
@@ -276,8 +276,8 @@ def test_folds_share_no_text_and_every_text_is_tested_once(tmp_path):
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_naive_bayes_is_bayes_rule(once):
-    """With exact fractions, a word after the other."""
+def test_naive_bayes_follows_bayes_rule(once):
+    """In exact fractions, word by word."""
     folds, rng = script("folds"), random.Random(1)
     words = [f"w{i}" for i in range(9)]
     texts = [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(60)]
@@ -299,8 +299,8 @@ def test_naive_bayes_is_bayes_rule(once):
     assert len({*said}) == 2
 
 
-def test_input(monkeypatch, tmp_path):
-    """Text is written, encoded, planned and read, each stage by what the ones before it left."""
+def test_input_stages_build_on_one_another(monkeypatch, tmp_path):
+    """Text is written, encoded, planned and read, each stage using the output of earlier ones."""
     bench = script("input")
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path))
     for name, small in (("POOL", 2000), ("ALONE", 100), ("SECONDS", 0.01)):
@@ -313,16 +313,16 @@ def test_input(monkeypatch, tmp_path):
         assert rows["alone"]["pairs_per_s"] > 0
         assert rows["warm"]["target_tokens_per_s"] > 0
         assert rows["warm"]["kept"] == 300
-        assert bench.rows_of(place) == 0  # nothing is half done
+        assert bench.rows_of(place) == 0  # nothing is left half done
 
 
-def test_guesses_of_lists():
-    """Each way says what it may know; levels are those that matter."""
+def test_listops_guesses_and_levels():
+    """Each way of guessing uses only what it may know; only levels that matter are counted."""
     found = script("listops")
     train = Corpus(["[MAX 1 X", "[MAX 2 3 X", "[MIN 7 8 X", "[SM 3 3 X"], ["3", "3", "7", "6"], "")
     texts = ["[MAX 1 [MIN 9 8 X 2 X", "[MIN [SM 4 4 X X"]
     assert [found.Nested.of(text).levels() for text in texts] == [2, 2]
-    # A 9 hides what stands beside it, a 0 the same behind MIN; a sum hides nothing.
+    # A 9 hides the other arguments of MAX, a 0 those of MIN; a sum hides nothing.
     hidden = ["[MAX 9 [SM 1 [SM 2 3 X X X", "[SM 9 [MIN 0 [SM 2 3 X X X", "[MED 1 1 1 [SM 4 X X"]
     assert [found.Nested.of(text).levels() for text in hidden] == [1, 2, 1]
     said = found.guesses(train, texts)
@@ -332,8 +332,8 @@ def test_guesses_of_lists():
     assert [(group["depth"], group["accuracy"]) for group in row["by_depth"]] == [(1, 100), (2, 50)]
 
 
-def test_groups_of_words_hold_every_sentence_once():
-    """Those of one length stay together; the BLEU of a group is that of its sentences."""
+def test_groups_by_length_hold_every_sentence_once():
+    """Sentences of one length stay together; the BLEU of a group is that of its sentences."""
     by_words = script("predecessors").by_words
     lengths = [3, 3, 3, 3, 4, 5, 5, 9]
     right = [4, 3, 2, 1, 4, 3, 2, 1, 4, 4]
@@ -345,8 +345,8 @@ def test_groups_of_words_hold_every_sentence_once():
     assert [g["bleu"] for g in groups] == [100, 100, 100, 0]
 
 
-def test_what_an_overloaded_server_refuses_is_counted():
-    """As the server counts it; and every request has an answer."""
+def test_requests_refused_by_an_overloaded_server_are_counted():
+    """The counts are those of the server, and every request is answered."""
     serve, stream = script("serve"), Paced(rows=2)
     turn, stream.open = stream.turn, True
     stream.turn = lambda waiting: (time.sleep(0.05), turn(waiting))[1]  # twenty texts a second

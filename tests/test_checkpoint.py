@@ -1,4 +1,4 @@
-"""What is kept, what a name stands for, and that nothing changes on the way to the disk."""
+"""Which checkpoints are kept, what their names resolve to, and exact restoring from disk."""
 
 import math
 
@@ -13,7 +13,7 @@ from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import CheckpointConfig
 from transformer_jax.errors import UserError
 
-SCORES = [10.0, 30.0, 20.0, None, 5.0, 25.0]  # of steps 1 to 6; at 4 there was no validation
+SCORES = [10.0, 30.0, 20.0, None, 5.0, 25.0]  # of steps 1 to 6; step 4 had no validation
 
 
 def params(step: int) -> dict:
@@ -62,7 +62,7 @@ def refusal(call, *arguments) -> str:
     return str(caught.value)
 
 
-# --- what is kept -------------------------------------------------------------------------------
+# --- which are kept -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_the_last_and_the_best_are_kept(tmp_path, scores, keep_last, kept):
     ("best_by", "last", "best"),
     [("bleu", 2.0, 2), ("bleu", 1.5, 4), ("bleu", math.nan, 2), ("loss", 2.0, 3), ("loss", 1.0, 3)],
 )
-def test_the_best_by_bleu_is_the_highest_and_by_loss_the_lowest(tmp_path, best_by, last, best):
-    """Of equal ones that with the least loss, and then the first, as the table of a sweep."""
+def test_the_best_has_the_highest_bleu_or_the_lowest_loss(tmp_path, best_by, last, best):
+    """Ties go to the lowest loss, then to the first, as in the table of a sweep."""
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1, best_by=best_by))
     for step, (bleu, loss) in enumerate(((10.0, 3.0), (30.0, 2.0), (20.0, 1.0), (30.0, last)), 1):
         checkpoints.save(step, params(step), training(step), {}, {"bleu": bleu, "loss": loss})
@@ -102,7 +102,7 @@ def test_the_best_by_bleu_is_the_highest_and_by_loss_the_lowest(tmp_path, best_b
     checkpoints.close()
 
 
-def test_a_continued_run_keeps_the_best_of_the_first_part(tmp_path):
+def test_a_resumed_run_keeps_the_best_of_the_first_part(tmp_path):
     fill(tmp_path, [10.0, 30.0], keep_last=1).close()
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1))
     for step in (3, 4):
@@ -115,7 +115,7 @@ def test_a_continued_run_keeps_the_best_of_the_first_part(tmp_path):
     ("losses", "kept"),
     [([3.0, math.nan, 5.0], [1, 3]), ([math.nan, 3.0, 5.0], [2, 3]), ([math.inf, math.nan], [2])],
 )
-def test_a_loss_that_is_no_number_is_never_the_best(tmp_path, losses, kept):
+def test_a_non_finite_loss_is_never_the_best(tmp_path, losses, kept):
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1, best_by="loss"))
     for step, loss in enumerate(losses, 1):
         checkpoints.save(step, params(step), training(step), {}, {"loss": loss})
@@ -134,8 +134,8 @@ def test_saving_a_step_again_keeps_the_first(tmp_path):
     same(checkpoints.restore_params(1, like(params(1))), params(1))
 
 
-def test_what_is_begun_holds_what_was_given(tmp_path):
-    """Even where the arrays are donated at once, as a step of training does."""
+def test_asynchronous_saves_hold_the_values_given(tmp_path):
+    """Even if the arrays are donated immediately, as a training step does."""
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     grown = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)
     state = grown(params(1))
@@ -147,10 +147,10 @@ def test_what_is_begun_holds_what_was_given(tmp_path):
     same(checkpoints.restore_params(1, like(state)), wanted)
 
 
-# --- what comes back ----------------------------------------------------------------------------
+# --- restoring ----------------------------------------------------------------------------------
 
 
-def test_everything_comes_back_bit_for_bit(six):
+def test_everything_is_restored_bit_for_bit(six):
     for step in (1, 6):
         found = six.restore(step, like(params(step)), like(training(step)))
         same(found[0], params(step))
@@ -160,7 +160,7 @@ def test_everything_comes_back_bit_for_bit(six):
         same(six.restore_params(step, like(params(step))), params(step))
 
 
-def test_parameters_come_back_on_another_sharding(six):
+def test_parameters_are_restored_on_another_sharding(six):
     mesh = jax.make_mesh((4, 2), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2)
     assert mesh.size == jax.device_count() == 8
     for spec in (P("data", "tensor"), P(None, "tensor"), P()):
@@ -190,8 +190,8 @@ def test_an_average_is_the_mean_in_float64(six, count):
 
 
 @pytest.mark.parametrize("what", ["run", "tokenizer"])
-def test_an_average_is_of_one_run(tmp_path, caplog, what):
-    """Every member counts, not the last alone; those of before runs had a name are accepted."""
+def test_averaging_different_runs_is_rejected(tmp_path, caplog, what):
+    """Every member is checked, not only the last; those that record no run are accepted."""
     one, other = {"run": "a", "tokenizer": "t"}, {"run": "a", "tokenizer": "t", what: "b"}
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     for step, host in enumerate(({}, other, one, one, {}), 1):
@@ -206,8 +206,8 @@ def test_an_average_is_of_one_run(tmp_path, caplog, what):
     assert message.startswith(f"checkpoints 2 and 3: not of one run (different {what})")
 
 
-def test_parameters_alone(tmp_path):
-    """What `average` writes: good to translate with, refused as the start of training."""
+def test_training_cannot_resume_from_parameters_alone(tmp_path):
+    """What `average` writes is enough to translate."""
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     checkpoints.save(5, params(5), {}, {"average_of": [4, 5]}, None)
     checkpoints.wait()
@@ -216,7 +216,7 @@ def test_parameters_alone(tmp_path):
     assert message.startswith(f"{tmp_path}/5: has parameters only")
 
 
-# --- what a name stands for ---------------------------------------------------------------------
+# --- checkpoint names ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,12 +226,12 @@ def test_parameters_alone(tmp_path):
         ("average:1", [6]), ("average:3", [4, 5, 6]), ("average:6", [1, 2, 3, 4, 5, 6]),
     ],
 )  # fmt: skip
-def test_names(six, name, steps):
+def test_names_resolve_to_steps(six, name, steps):
     assert six.choose(name) == steps
 
 
-def test_the_mean_of_the_last_has_no_older_one_in_it(tmp_path):
-    """The best is kept beside the last ones, and is none of them."""
+def test_an_average_of_the_last_excludes_an_older_best(tmp_path):
+    """The best is kept in addition to the last ones."""
     checkpoints = fill(tmp_path, SCORES[:5], keep_last=2)
     assert checkpoints.steps() == [2, 4, 5]
     assert checkpoints.choose("average:2") == [4, 5]
@@ -253,13 +253,13 @@ def test_the_mean_of_the_last_has_no_older_one_in_it(tmp_path):
         ("", "checkpoint='': must be best, last, a step, or average:N"),
     ],
 )
-def test_names_that_stand_for_nothing(six, name, message):
+def test_unresolvable_names_are_rejected(six, name, message):
     assert refusal(six.choose, name) == message
     assert refusal(six.load_params, name, like(params(1))) == message
 
 
 @pytest.mark.parametrize("name", ["best", "last", "1", "average:2"])
-def test_no_checkpoints(tmp_path, name):
+def test_a_missing_directory_is_rejected_and_not_created(tmp_path, name):
     place = tmp_path / "checkpoints"
     checkpoints = Checkpoints(place, CheckpointConfig())
     assert checkpoints.steps() == []

@@ -1,4 +1,4 @@
-"""From masked pieces to classes: pre-trained, fine-tuned, scored, and what is refused."""
+"""From masked pieces to classes: pre-training, fine-tuning, scoring, and what is rejected."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ def texts(count: int, seed: int) -> tuple[list[str], list[str]]:
 
 
 def experiments(directory: Path) -> tuple[Experiment, Experiment]:
-    """Return one of masked pieces, and one of classes that begins as it."""
+    """Return an experiment on masked pieces, and one on classes that is initialised from it."""
     for part, count in (("train", 96), ("validation", 24)):
         reviews, labels = texts(count, count)
         for ending, lines in (("text", reviews), ("label", labels)):
@@ -87,7 +87,7 @@ def experiments(directory: Path) -> tuple[Experiment, Experiment]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Return a folder in which masked/ and classes/ were trained."""
+    """A folder with the trained runs masked/ and classes/."""
     directory = tmp_path_factory.mktemp("reviews")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(directory / "cache"))
@@ -104,7 +104,7 @@ def rows(workdir: Path) -> list[dict]:
 
 
 def test_masked_pieces_are_learned_and_scored(home, capsys):
-    """eval.py hides the pieces that validation hides: its loss is that of the best checkpoint."""
+    """eval.py masks the same pieces as validation: its loss is that of the best checkpoint."""
     first, last = rows(home / "masked")
     assert first["validation_loss"] < 3  # of 60 pieces, ln 60 is 4.1
     assert evaluate.main([f"--workdir={home}/masked", "--split=validation"]) == 0
@@ -114,7 +114,7 @@ def test_masked_pieces_are_learned_and_scored(home, capsys):
     written = json.loads((home / "masked/eval/validation.best.json").read_text())
     best = min(first["validation_loss"], last["validation_loss"])
     assert written["scores"]["loss"]["value"] == pytest.approx(best, rel=1e-4)
-    # Words are hidden whole there, and here a piece of one is seen beside the others.
+    # Perplexity masks whole words; pseudo-perplexity masks one piece beside the word's others.
     pseudo, perplexity = (
         written["scores"][name]["value"] for name in ("pseudo_perplexity", "perplexity")
     )
@@ -122,8 +122,8 @@ def test_masked_pieces_are_learned_and_scored(home, capsys):
     assert scores_tested(home / "masked", "validation") == written["scores"].keys()
 
 
-def test_it_begins_as_the_source(home):
-    """What reads is taken over, with its tokenizer; what is said of the text is new."""
+def test_fine_tuning_starts_from_the_encoder_of_the_source(home):
+    """The encoder and its tokenizer are taken over; what predicts the class is new."""
     log = (home / "classes/train.log").read_text()
     for line in ("taken: encoder/layer_0 (8)", "taken: embedding (1)", "new: pooler (2)",
                  "not taken: piece_head/dense (2)"):  # fmt: skip
@@ -134,7 +134,7 @@ def test_it_begins_as_the_source(home):
 
 
 def test_classes_are_learned_and_scored(home, capsys):
-    """Of easy texts all; the file of what was said is that of the best checkpoint."""
+    """The texts are easy; the file of predictions is that of the best checkpoint."""
     last = rows(home / "classes")[-1]
     assert last["validation_accuracy"] > 0.9
     assert evaluate.main([f"--workdir={home}/classes", "--split=validation"]) == 0
@@ -152,20 +152,20 @@ def test_classes_are_learned_and_scored(home, capsys):
     assert scores_tested(home / "classes", "validation") == written["scores"].keys()
 
 
-def test_from_python(home):
+def test_classify_from_python(home):
     model = transformer_jax.load(home / "classes")
     found = model.classify("a film , good and fine and moving")
     assert next(iter(found)) == "pos"
     assert sum(found.values()) == pytest.approx(1)
     assert model.classify(["a film , bad and dull and flat"])[0]["neg"] > 0.5
     assert "classifier of text" in repr(model)
-    long = model.classify("good " * 500)  # as much as it reads
+    long = model.classify("good " * 500)  # truncated to what it reads
     assert long == model.classify("good " * 400)
     with pytest.raises(UserError, match="'masked_lm': such a model predicts no class"):
         transformer_jax.load(home / "masked").classify("text")
 
 
-def test_reports_and_tables_speak_of_accuracy(home):
+def test_reports_and_tables_show_accuracy(home):
     workdir = WorkDir(home / "classes")
     facts = reports.facts(reports.read(workdir))
     assert facts["translates"] is False
@@ -180,7 +180,7 @@ def test_reports_and_tables_speak_of_accuracy(home):
     assert measured["parameters"] == facts["parameters"]
 
 
-def test_notes_say_what_so_few_texts_can_tell(home):
+def test_notes_state_the_uncertainty_of_few_texts(home):
     trained = transformer_jax.load(home / "classes")
     store = random_store([(3, 1)] * 200)
     (said,) = notes(store, trained.experiment)
@@ -188,8 +188,8 @@ def test_notes_say_what_so_few_texts_can_tell(home):
     assert "texts, an accuracy near" in (home / "classes/train.log").read_text()
 
 
-def test_intervals():
-    """Wilson's, by the roots of (p - share)^2 = z^2 p (1 - p) / n."""
+def test_intervals_of_accuracy_are_wilsons():
+    """Their ends are the roots of (p - share)^2 = z^2 p (1 - p) / n."""
     for right, total in ((0, 10), (7, 10), (10, 10), (172, 200)):
         low, high = interval(right, total)
         for p in (low, high):
@@ -209,13 +209,13 @@ def test_intervals():
         (lambda a: evaluate.main([*a, "--checkpoint=best,last"]), "classify needs a single model"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(home, command, message):
+def test_unsuitable_commands_are_rejected(home, command, message):
     with pytest.raises(UserError, match=message):
         command([f"--workdir={home}/classes"])
 
 
-def test_tokenizers_that_differ_are_refused(home):
-    """In what reads; the other side's codec and whether both are one do not matter."""
+def test_a_source_with_another_tokenizer_is_rejected(home):
+    """The target side's codec, and whether the tokenizer is joint, do not matter."""
     _, classes = experiments(home)
     labels = dataclasses.replace(classes, tgt=SideConfig("labels"))
     assert tokenizers_of(labels, Corpus([], ["a b", "b"], "")).tgt.encode(["b a"]) == [[1, 0]]
@@ -228,8 +228,7 @@ def test_tokenizers_that_differ_are_refused(home):
         tokenizers_of(src, None)
 
 
-def test_a_class_keeps_its_row(home, monkeypatch):
-    """One that has another number here takes its row and its bias with it."""
+def test_a_renumbered_class_keeps_its_row_and_bias(home, monkeypatch):
     classes = experiments(home)[1]
     pair = transformer_jax.load(home / "masked").tokenizers
     one, other = (
@@ -246,11 +245,11 @@ def test_a_class_keeps_its_row(home, monkeypatch):
     for name in ("table", "bias"):
         mine, given = (np.asarray(x["class_head"][name]) for x in (found, theirs))
         np.testing.assert_array_equal(mine[1], given[0])  # "b"
-        assert not np.isclose(mine[0], given).any()  # "a", which nobody knows
+        assert not np.isclose(mine[0], given).any()  # "a", which the source lacks
 
 
-def test_it_begins_as_the_encoder_of_a_translation_model(home, monkeypatch):
-    """All that reads is taken: embeddings, by a rename where each side has its own, and layers."""
+def test_fine_tuning_starts_from_the_encoder_of_a_translation_model(home, monkeypatch):
+    """Its layers and embeddings are taken, the latter by a rename where each side has its own."""
     _, classes = experiments(home)
     plain = dataclasses.replace(
         classes.model, token_types=0, input_norm=False, positions="sinusoidal", embedding_scale=True
@@ -282,8 +281,8 @@ def test_it_begins_as_the_encoder_of_a_translation_model(home, monkeypatch):
             np.testing.assert_array_equal(array, given[there] if reads else fresh[name])
 
 
-def test_a_model_of_pictures(tmp_path, monkeypatch, capsys):
-    """From arrays in files to a report that shows them; it goes on as if it had not stopped."""
+def test_an_image_classifier_is_trained_resumed_and_reported(tmp_path, monkeypatch, capsys):
+    """From arrays in files to a report that shows them; resuming changes nothing."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 64), ("validation", 12)):
         labels = np.arange(count) % 2

@@ -37,8 +37,8 @@ from transformer_jax.experiments.process import use_compilation_cache
 from transformer_jax.workdir import WorkDir, read_rows
 
 ROOT = Path(__file__).parents[1]
-# With so few short numbers and so many pieces, no sentence is longer than 8: one shape to compile.
-# Five to eight sentences, a longer one among them, are one shape of a search.
+# With few short numbers and many pieces, no sentence is longer than 8: one shape to compile.
+# Five to eight sentences, a longer one among them, share one search shape.
 SIZES = {"train": 200, "validation": 7, "test": 6}
 TINY = {
     "model.d_model": 16, "model.d_ff": 32, "model.num_heads": 2,
@@ -68,10 +68,10 @@ def corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def settings(tmp_path_factory):
-    """Give the programs a cache of their own, and undo what they set for their process."""
+    """Give the programs their own cache, and undo what they set for this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
-        # A path is part of the keys of compiled programs: one that changes would find none.
+        # The path is part of a compiled program's cache key: a changing path would never hit.
         patch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
         yield
 
@@ -106,7 +106,7 @@ def contents(place: Path, *left_out: str) -> dict[str, bytes]:
 # --- train --------------------------------------------------------------------------------------
 
 
-def test_a_work_directory_holds_what_the_contract_names(run):
+def test_a_work_directory_holds_the_documented_files(run):
     assert {path.name for path in run.path.iterdir()} == {
         "config.json", "tokenizer.model", "checkpoints", "metrics.jsonl", "timings.jsonl",
         "history.jsonl", "train.log", "tensorboard", ".lock",
@@ -120,7 +120,7 @@ def test_a_work_directory_holds_what_the_contract_names(run):
     assert experiment.training.steps == 4
 
 
-def test_metrics_are_deterministic_and_rates_are_elsewhere(run):
+def test_metrics_are_deterministic_and_rates_are_kept_apart(run):
     rows = read_rows(run.metrics)
     assert [(row["step"], "loss" in row) for row in rows] == [
         (1, True), (2, True), (2, False), (3, True), (4, True), (4, False)
@@ -140,7 +140,7 @@ def test_metrics_are_deterministic_and_rates_are_elsewhere(run):
     assert timings[0].keys() == {"step", "time", "seconds"} | rates
 
 
-def test_the_history_tells_what_ran_where_and_how_it_ended(run):
+def test_the_history_records_command_machine_and_outcome(run):
     start, end = read_rows(run.history)
     assert (start["step"], start["event"], end["step"], end["event"]) == (0, "start", 4, "end")
     params = transformer_jax.load(run.path, "last").params
@@ -156,14 +156,14 @@ def test_the_history_tells_what_ran_where_and_how_it_ended(run):
     assert min(sum(part[name] for part in spent) for name in ("step", "evaluation")) > 0
 
 
-def test_the_log_tells_what_is_trained_on_what(run):
+def test_the_log_shows_data_devices_and_the_next_command(run):
     text = run.log.read_text()
     for printed in ("training pairs kept; dropped 0 empty", "7 for validation", "devices: 1 cpu"):
         assert printed in text
     assert f"next: python eval.py --workdir={run.path}" in text
 
 
-def test_a_finished_run_says_so_and_changes_nothing(run, corpus, capsys):
+def test_restarting_a_finished_run_says_so_and_changes_nothing(run, corpus, capsys):
     before = contents(run.path, "train.log", "eval")
     assert train.main(train_argv(corpus, run.path)) == 0
     printed = capsys.readouterr()
@@ -172,7 +172,7 @@ def test_a_finished_run_says_so_and_changes_nothing(run, corpus, capsys):
     assert contents(run.path, "train.log", "eval") == before
 
 
-def test_a_resumed_run_is_an_uninterrupted_one(run, corpus, tmp_path, capsys):
+def test_a_resumed_run_equals_an_uninterrupted_one(run, corpus, tmp_path, capsys):
     place = WorkDir(tmp_path / "run")
     assert train.main(train_argv(corpus, place.path, **{"training.steps": 2})) == 0
     assert train.main(train_argv(corpus, place.path)) == 0
@@ -213,7 +213,7 @@ def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, caps
     assert [row["reference"] for row in rows] == references
     assert [row["source"] for row in rows] == read_lines(corpus / "test.de")
     text = " ".join(read_lines(corpus / "train.en"))
-    for row in rows:  # all of them are picked: there are few
+    for row in rows:  # few enough for all to be selected
         words = re.findall(r"\w+", row["reference"])
         assert row["seen"] == [len(re.findall(rf"\b{word}\b", text)) for word in words]
         chrf = sacrebleu.CHRF().sentence_score(row["hypothesis"], [row["reference"]]).score
@@ -228,7 +228,7 @@ def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, caps
     assert f"written to {run.eval}/test.best.*" in printed
 
 
-def test_a_file_scores_like_the_split_it_is(run, corpus):
+def test_a_split_given_as_files_has_the_same_scores(run, corpus):
     argv = [f"--workdir={run.path}", "--checkpoint=last"]
     files = [f"--source={corpus}/test.de", f"--reference={corpus}/test.en"]
     assert evaluate.main(argv) == evaluate.main([*argv, *files]) == 0
@@ -239,8 +239,8 @@ def test_a_file_scores_like_the_split_it_is(run, corpus):
     assert results[0] == results[1]
 
 
-def test_overrides_of_what_may_change_are_used_and_recorded(run):
-    """Scores of other settings have a name of their own, and leave those of the config alone."""
+def test_permitted_overrides_are_used_and_recorded(run):
+    """Their scores have a file name of their own and leave those of the config untouched."""
     overrides = ["--config.evaluation.checkpoint=average:2", "--config.evaluation.lowercase=True",
                  "--config.decoding.alpha=0.25"]  # fmt: skip
     assert evaluate.main([f"--workdir={run.path}", *overrides]) == 0
@@ -265,7 +265,7 @@ def test_overrides_of_what_may_change_are_used_and_recorded(run):
         ),
     ],
 )
-def test_overrides_of_what_may_not(run, override, message, monkeypatch):
+def test_invalid_overrides_are_rejected(run, override, message, monkeypatch):
     feed(monkeypatch, "eins\n")
     for main in (evaluate.main, translate.main):
         with pytest.raises(UserError) as caught:
@@ -285,16 +285,16 @@ def translated(run: WorkDir, lines: str, monkeypatch, capsys, *argv: str) -> lis
     return out[:-1].split("\n")
 
 
-def test_translate_gives_a_line_for_a_line(run, corpus, monkeypatch, capsys):
+def test_translate_prints_one_line_per_input_line(run, corpus, monkeypatch, capsys):
     evaluate.main([f"--workdir={run.path}"])
     one, two, three, *_ = read_lines(corpus / "test.de")
     un, deux, trois, *_ = read_lines(run.eval / "test.best.hyp")
-    text = f"{three}\n\n{one}\r\n   \n{two}\n\n{one}\n{two}"  # no line end at the end
+    text = f"{three}\n\n{one}\r\n   \n{two}\n\n{one}\n{two}"  # no final newline
     found = translated(run, text, monkeypatch, capsys)
     assert found == [trois, "", un, "", deux, "", un, deux]
 
 
-def test_translate_survives_odd_characters(run, corpus, monkeypatch, capsys):
+def test_translate_accepts_unusual_characters(run, corpus, monkeypatch, capsys):
     odd = "<s> </s>\n🦊\u2028🦊\n\x85\n\x0c\neins\rzwei\n"
     assert len(translated(run, odd, monkeypatch, capsys)) == 5
     lines = (corpus / "test.de").read_bytes() + b"zw\xffei\n"
@@ -303,14 +303,14 @@ def test_translate_survives_odd_characters(run, corpus, monkeypatch, capsys):
     assert capsys.readouterr().out.count("\n") == 7
 
 
-def test_translate_nothing(run, monkeypatch, capsys):
+def test_translate_prints_nothing_for_empty_input(run, monkeypatch, capsys):
     feed(monkeypatch, "")
     assert dispatch(["translate", f"--workdir={run.path}"]) == 0
     assert capsys.readouterr().out == ""
 
 
 def test_lines_are_read_in_blocks():
-    """A block waits for no more lines than it holds; the last line may lack its end."""
+    """A block waits for no more lines than it holds; the last line may lack a newline."""
     for text in ("1\n2\r\n3\n4\n5", "\ufeff1\n2\n3\n4\n5\n"):
         read = Input(io.BytesIO(text.encode()), "text")
         assert list(read.blocks(2)) == [["1", "2"], ["3", "4"], ["5"]]
@@ -319,8 +319,8 @@ def test_lines_are_read_in_blocks():
     assert Input(io.BytesIO(), "text").count() == 0
 
 
-def test_n_best_are_json_lines(run, monkeypatch, capsys):
-    """--n-best prints a JSON line a line, with scores, best first, and pieces."""
+def test_n_best_prints_json_lines(run, monkeypatch, capsys):
+    """One for each input line, with pieces and scores, best first."""
     feed(monkeypatch, "elf\n\n")
     assert dispatch(["translate", f"--workdir={run.path}", "--n-best=2", "--beam-size=2"]) == 0
     first, empty = map(json.loads, capsys.readouterr().out.splitlines())
@@ -334,8 +334,8 @@ def test_n_best_are_json_lines(run, monkeypatch, capsys):
     assert all(found["pieces"] for found in first["translations"])
 
 
-def test_score_prints_a_number_a_pair(run, capsys, tmp_path):
-    """score prints log-probabilities; --per-token ones add up to them."""
+def test_score_prints_a_log_probability_per_pair(run, capsys, tmp_path):
+    """The values of --per-token add up to it."""
     for name, text in (("src", "elf\nzwei\n"), ("tgt", "eleven\ntwo\n")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     argv = [f"--workdir={run.path}", f"--source={tmp_path}/src", f"--target={tmp_path}/tgt"]
@@ -350,7 +350,7 @@ def test_score_prints_a_number_a_pair(run, capsys, tmp_path):
     assert [row["normalization"] for row in rows] == [None, None]
 
 
-def test_average_makes_a_work_directory_like_any_other(run, monkeypatch, capsys, tmp_path):
+def test_average_creates_an_ordinary_work_directory(run, monkeypatch, capsys, tmp_path):
     place = WorkDir(tmp_path / "mean")
     argv = ["average", f"--workdir={run.path}", f"--output={place.path}"]
     assert dispatch([*argv, "--last=2"]) == 0
@@ -364,8 +364,8 @@ def test_average_makes_a_work_directory_like_any_other(run, monkeypatch, capsys,
         dispatch([*argv, "--last=1"])
 
 
-def test_shortlists_are_learnt_and_used(run, monkeypatch, capsys, tmp_path):
-    """They are refused until they are there; with all pieces, texts are those without."""
+def test_shortlists_are_built_and_used(run, monkeypatch, capsys, tmp_path):
+    """They are rejected until the file exists; one of all pieces does not change the texts."""
     place = shutil.copytree(run.path, tmp_path / "run")
     argv = ["translate", f"--workdir={place}", "--beam-size=2", "--n-best=2"]
 
@@ -402,8 +402,8 @@ def test_inspect_shows_config_checkpoints_metrics_and_scores(run, capsys):
     assert "  embedding/table  (150, 16)" in lines
 
 
-def test_inspect_of_a_run_with_a_damaged_checkpoint(run, tmp_path, capsys):
-    """It is reported, and the others are shown as ever."""
+def test_inspect_reports_a_damaged_checkpoint(run, tmp_path, capsys):
+    """The others are shown as usual."""
     workdir = WorkDir(shutil.copytree(run.path, tmp_path / "run"))
     (workdir.checkpoints / "3/record/metadata").write_text("{}")
     capsys.readouterr()
@@ -458,8 +458,8 @@ def run_program(main, monkeypatch) -> tuple[int, str]:
     return caught.value.code, stderr.getvalue()
 
 
-def test_standard_output_on_a_full_disk(run, corpus, monkeypatch):
-    """It is the disk's failure: one line, exit code 74, and nothing for the interpreter to do."""
+def test_standard_output_to_a_full_disk_is_reported(run, corpus, monkeypatch):
+    """A one-line disk error, exit code 74, and nothing for the interpreter to flush on exit."""
     for command in ("translate", "inspect"):
         feed(monkeypatch, (corpus / "test.de").read_text())
         with open("/dev/full", "w") as full:
@@ -481,8 +481,8 @@ def test_standard_output_on_a_full_disk(run, corpus, monkeypatch):
         ("stdout", 74, "error: standard output cannot be written: Bad file descriptor\n"),
     ],
 )
-def test_closed_standard_streams(stream, code, printed, monkeypatch):
-    """Python has None in their place, which print takes without a word."""
+def test_closed_standard_streams_are_reported(stream, code, printed, monkeypatch):
+    """Python replaces them by None, which print accepts silently."""
 
     def copy(_) -> int:
         with read_from(None) as source, write_to(None) as target:
@@ -496,7 +496,7 @@ def test_closed_standard_streams(stream, code, printed, monkeypatch):
     assert run_program(copy, monkeypatch) == (code, printed)
 
 
-def test_warnings_have_one_form(monkeypatch):
+def test_warnings_are_printed_with_a_prefix(monkeypatch):
     def main(_) -> int:
         logging.getLogger("transformer_jax").warning("line %d: odd", 3)
         logging.getLogger("transformer_jax").info("line 4: fine")
@@ -512,14 +512,14 @@ def test_warnings_have_one_form(monkeypatch):
         (["eval.py", "--workdir=nowhere"], "nowhere: no config.json here; train first"),
     ],
 )
-def test_real_programs_exit_with_2_and_one_line(argv, printed):
+def test_programs_report_bad_arguments_in_one_line_and_exit_with_2(argv, printed):
     done = subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert printed in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_commands_are_listed(capsys):
+def test_help_lists_all_commands(capsys):
     assert dispatch(["--help"]) == 0
     printed = capsys.readouterr().out
     assert all(f"  {name} " in printed for name in COMMANDS)
@@ -539,7 +539,7 @@ WITH_OVERRIDES = {"train", "evaluate", "generate", "translate", "serve", "plan",
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help(name, capsys):
-    """It names the whole command, and says how a field is set where one can be."""
+    """It names the whole command, and says how to set a field where that is possible."""
     with pytest.raises(SystemExit) as caught:
         dispatch([*name.split(), "--help"])
     assert caught.value.code == 0
@@ -569,8 +569,8 @@ def test_programs_have_help(file, main, monkeypatch, capsys):
 # --- the manual ---------------------------------------------------------------------------------
 
 
-def test_the_manual_is_that_of_the_source(capsys):
-    """Every field with its default and its choices, every comment on a field, once or more."""
+def test_the_manual_agrees_with_the_source(capsys):
+    """It has every field with its default and choices, and every comment on a field."""
     assert dispatch(["config"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     for group, value in dataclasses.asdict(Experiment()).items():
@@ -585,8 +585,8 @@ def test_the_manual_is_that_of_the_source(capsys):
                 assert comment == "fmt: skip" or " ".join(comment.split()) in text
 
 
-def test_every_field_is_explained():
-    """By a comment of its own, or by one above that names it."""
+def test_every_field_has_a_comment():
+    """Its own, or one above that names it."""
     kinds = [kind for kind in vars(config).values() if dataclasses.is_dataclass(kind)]
     found = {f"{kind.__name__}.{name}": text for kind in kinds
              for name, text in comments(kind).items()
@@ -594,8 +594,8 @@ def test_every_field_is_explained():
     assert [name for name, text in found.items() if not text] == []
 
 
-def test_the_manual_of_one_field(capsys):
-    """A field without a comment has the one above that names it."""
+def test_the_manual_of_single_fields_and_groups(capsys):
+    """A field without its own comment shows the one above that names it."""
     assert dispatch(["config", "decoding.alpha", "config.seed"]) == 0
     alpha, *printed, seed, why = capsys.readouterr().out.splitlines()
     assert (alpha, seed) == ("decoding.alpha = 0.6  (a number)", "seed = 0  (a whole number)")
@@ -612,7 +612,7 @@ def test_the_manual_of_one_field(capsys):
             dispatch(["config", wrong])
 
 
-def test_compiled_programs_lie_in_the_cache(monkeypatch, tmp_path):
+def test_compiled_programs_are_kept_in_the_cache(monkeypatch, tmp_path):
     before = jax.config.jax_compilation_cache_dir
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path))
     try:

@@ -1,4 +1,4 @@
-"""Every field goes round unchanged, and every mistake is refused on one line that says where."""
+"""Every config field round-trips; every mistake is rejected in one line that names the field."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def leaves(kind: type = Experiment, prefix: str = "") -> dict[str, Any]:
 
 FIELDS = leaves()
 BY_TYPE = {bool: False, int: 32, float: 0.5, str: "x"}
-# Where the value that fits the type does not fit the field.
+# For fields that the value in BY_TYPE does not fit.
 SPECIAL = {
     "tokenizer.vocab_size": 300,
     "tokenizer.max_lines": 200,
@@ -262,7 +262,7 @@ def base_kind(kind: Any) -> Any:
 
 
 def another(path: str) -> Any:
-    """Return a value of a field that is right and not its default, where there is one."""
+    """Return a valid value of a field, other than its default where there is one."""
     kind = base_kind(FIELDS[path])
     if path in SPECIAL:
         return SPECIAL[path]
@@ -281,7 +281,7 @@ def at(experiment: Experiment, path: str) -> Any:
 
 
 def plain(changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the default experiment as config.json has it, with changes."""
+    """Return the default experiment with changes, in the form of config.json."""
     values = json.loads(to_json(Experiment()))
     for path, value in changes.items():
         *parents, name = path.split(".")
@@ -301,17 +301,17 @@ def refusal(changes: dict[str, Any]) -> str:
     return message
 
 
-# --- right values -------------------------------------------------------------------------------
+# --- valid values -------------------------------------------------------------------------------
 
 
-def test_defaults_go_round():
+def test_defaults_round_trip():
     assert parse(door(Experiment())) == Experiment()
     assert from_json(to_json(Experiment())) == Experiment()
     assert json.loads(to_json(Experiment()))["data"]["train"] == ["train"]
 
 
 @pytest.mark.parametrize("path", FIELDS)
-def test_every_field_goes_round(path):
+def test_every_field_round_trips(path):
     """Command line -> ConfigDict -> Experiment -> JSON -> Experiment -> ConfigDict."""
     value = another(path)
     config = door(Experiment())
@@ -329,14 +329,14 @@ def test_every_field_goes_round(path):
 
 @pytest.mark.parametrize(
     "path",
-    # A window is there if and only if local layers are; `like`, if a part of one's own is.
+    # A window is set if and only if there are local layers; `like`, if the objective is custom.
     [
         p
         for p, k in FIELDS.items()
         if isinstance(k, types.UnionType) and p not in ("model.window", "objective.like")
     ],
 )
-def test_none_can_be_given_and_taken_back(path):
+def test_optional_fields_can_be_reset_to_none(path):
     for text in ("None", "none"):
         config = door(parse(plain({path: another(path)} | NEEDS.get(path, {}))))
         override(config, path, text)
@@ -352,7 +352,7 @@ def test_a_tuple_can_be_written_in_many_ways(text):
     assert parse(config).data.train == ("a", "b[:10%]")
 
 
-def test_one_part_with_a_slice_keeps_its_brackets():
+def test_a_single_part_with_a_slice_keeps_its_brackets():
     config = door(Experiment())
     override(config, "data.train", "train[:10%]")
     assert parse(config).data.train == ("train[:10%]",)
@@ -361,13 +361,13 @@ def test_one_part_with_a_slice_keeps_its_brackets():
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)]
 )
-def test_flags(text, value):
+def test_spellings_of_booleans(text, value):
     config = door(Experiment())
     override(config, "tokenizer.byte_fallback", text)
     assert parse(config).tokenizer.byte_fallback is value
 
 
-def test_whole_numbers_widen_to_float():
+def test_integers_are_converted_to_float():
     config = door(Experiment())
     config.optimizer.clip_norm = 5  # a placeholder of None
     override(config, "optimizer.learning_rate", "2")
@@ -393,24 +393,24 @@ def test_differences_name_path_and_both_values():
         ("model.d_modle", "model.d_model"),
         ("modle.d_model", "model.d_model"),
         ("model.d_model.x", "model.d_model"),
-        ("training.warmup_steps", "optimizer.warmup_steps"),  # the right name in a wrong group
+        ("training.warmup_steps", "optimizer.warmup_steps"),  # the right name in the wrong group
         ("label_smoothing", "training.label_smoothing"),
         ("evalution.every_steps", "evaluation.every_steps"),  # checkpoint has one too
         ("mesh.clip_norm", "optimizer.clip_norm"),
     ],
 )
-def test_an_unknown_field_is_told_the_right_one(path, meant):
+def test_an_unknown_field_gets_a_suggestion(path, meant):
     with pytest.raises(UserError) as caught:
         override(door(Experiment()), path, "3")
     assert str(caught.value) == f"config.{path}: unknown field (did you mean {meant!r}?)"
 
 
-def test_a_name_like_no_other_is_unknown():
+def test_a_name_like_no_other_gets_no_suggestion():
     with pytest.raises(UserError, match=r"^config\.qqq: unknown field$"):
         override(door(Experiment()), "qqq", "3")
 
 
-def test_a_group_is_no_field():
+def test_a_group_cannot_be_set_as_a_field():
     with pytest.raises(
         UserError, match=r"^config\.mesh: is a group of fields; set one of \['data'"
     ):
@@ -426,7 +426,7 @@ def test_a_group_is_no_field():
         (lambda c: c.update(model=3), "config.model=3: must be a group of fields"),
     ],
 )  # fmt: skip
-def test_a_broken_config_json(broken, message):
+def test_an_invalid_config_json_is_rejected(broken, message):
     values = plain({})
     broken(values)
     with pytest.raises(UserError) as caught:
@@ -434,18 +434,18 @@ def test_a_broken_config_json(broken, message):
     assert str(caught.value) == message
 
 
-def test_a_config_json_from_before_a_field(caplog):
-    """A field that is not there yet gets its default, and is named."""
+def test_fields_missing_from_an_old_config_json_get_defaults(caplog):
+    """They are named in a warning."""
     values = plain({"model.d_model": 64})
     del values["model"]["d_ff"], values["seed"]
     expected = dataclasses.replace(Experiment().model, d_model=64)
-    for _ in range(2):  # and once only
+    for _ in range(2):  # the warning comes only once
         assert from_json(json.dumps(values)) == dataclasses.replace(Experiment(), model=expected)
     assert caplog.text.count("lacks config.seed, config.model.d_ff: using the") == 1
 
 
 @pytest.mark.parametrize("text", ["3", "[]", "null", '"model"'])
-def test_json_that_is_no_config(text):
+def test_json_that_is_not_a_config_is_rejected(text):
     with pytest.raises(UserError, match=r"^config=.*: must be a group of fields$"):
         from_json(text)
 
@@ -472,7 +472,7 @@ def wrong_values(kind: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("path", FIELDS)
-def test_a_wrong_type_is_refused_with_path_and_value(path):
+def test_a_wrong_type_is_rejected_with_path_and_value(path):
     for value in wrong_values(FIELDS[path]):
         message = refusal({path: value})
         assert message.startswith(f"config.{path}={value!r}: must be ")
@@ -489,7 +489,7 @@ def test_a_wrong_type_is_refused_with_path_and_value(path):
         ),
     ],
 )
-def test_a_wrong_element_is_refused_with_its_index(path, value, where):
+def test_a_wrong_element_is_rejected_with_its_index(path, value, where):
     assert refusal({path: value}) == where
 
 
@@ -510,14 +510,14 @@ def test_a_wrong_element_is_refused_with_its_index(path, value, where):
         ),
     ],
 )
-def test_command_line_text_of_a_wrong_type(path, text, must):
+def test_command_line_text_of_a_wrong_type_is_rejected(path, text, must):
     with pytest.raises(UserError) as caught:
         override(door(Experiment()), path, text)
     assert str(caught.value) == f"config.{path}={text!r}: {must}"
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
-def test_numbers_are_finite(text):
+def test_non_finite_numbers_are_rejected(text):
     with pytest.raises(
         UserError, match=r"^config\.optimizer\.epsilon=-?(nan|inf): must be a number"
     ):
@@ -608,7 +608,7 @@ def test_numbers_are_finite(text):
         ("profile.steps", [2, 3], [3, 2]),
     ],
 )
-def test_the_last_good_value_and_the_first_bad_one(path, good, bad):
+def test_values_beyond_a_limit_are_rejected(path, good, bad):
     parse(plain({path: good}))
     message = refusal({path: bad})
     shown = tuple(bad) if isinstance(bad, list) else bad
@@ -626,27 +626,27 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("path", NUMBERS)
-def test_every_number_has_bounds_on_both_sides(path):
-    """A new field is no exception: arrays, 32-bit counters and memory have their limits."""
+def test_every_number_has_lower_and_upper_bounds(path):
+    """New fields included: arrays, 32-bit counters and memory are limited."""
     bad = [-0.5, 1e30] if NUMBERS[path] is float else [-2, 2**62 if path in WIDE else 2**31 - 1]
     for value in bad:
         several = isinstance(another(path), tuple)
         given = {path: [*another(path)[:-1], value] if several else value}
         message = refusal(NEEDS.get(path, {}) | given)
         assert message.startswith(f"config.{path}=")
-        assert "leave it at" not in message  # which would be for want of what it needs
+        assert "leave it at" not in message  # which would mean that a field it needs is unset
 
 
 @pytest.mark.parametrize("path", ["model.d_ff", "optimizer.epsilon", "seed"])
 @pytest.mark.parametrize("value", [10**30, -(10**400), 10**5000], ids=["30", "-400", "5000"])
-def test_numbers_that_no_machine_holds(path, value):
+def test_huge_numbers_are_rejected(path, value):
     values = plain({path: value})
     with pytest.raises(UserError, match=rf"^config\.{path}: a number of about \d+ digits"):
         parse(values)
 
 
 @pytest.mark.parametrize("text", ["[", '{"model": ', '{"seed": ['])
-def test_a_deeply_nested_config_json(text):
+def test_a_deeply_nested_config_json_is_rejected(text):
     closing = {"[": "]", "{": "}"}
     end = "".join(closing[c] for c in reversed(text) if c in closing)
     for depth in (1000, 100_000):
@@ -655,8 +655,8 @@ def test_a_deeply_nested_config_json(text):
         assert "\n" not in str(caught.value)
 
 
-def test_all_outputs_of_a_sentence_can_be_held():
-    """Many samples of short sentences are fine, of long ones too much."""
+def test_the_total_size_of_a_sentences_outputs_is_limited():
+    """Many samples of short sentences fit, but not of long ones."""
     many = dataclasses.replace(Experiment().decoding, search="sample", num_samples=1000)
     many.check_fits(200)
     many.check_fits(5000, most=200)  # the model stops there
@@ -1084,7 +1084,7 @@ def test_the_remedy_is_accepted(changes):
     parse(plain(changes))
 
 
-def test_sizes_of_heads():
+def test_head_sizes():
     assert (Experiment().model.key_size, Experiment().model.value_size) == (64, 64)
     model = parse(plain({"model.head_dim": 16, "model.v_head_dim": 48})).model
     assert (model.key_size, model.value_size) == (16, 48)
@@ -1099,11 +1099,11 @@ def test_checkpoint_names(name, count):
 
 
 @pytest.mark.parametrize("name", ["", "foo", "average", "average:", "average:x", "-1", "1.5", "²"])
-def test_names_that_are_no_checkpoint(name):
+def test_invalid_checkpoint_names_are_rejected(name):
     with pytest.raises(UserError, match=r"must be best, last, a step, or average:N$"):
         average_count(name)
 
 
-def test_frozen():
+def test_configs_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DataConfig().max_length = 3  # type: ignore[misc]

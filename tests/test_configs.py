@@ -49,7 +49,7 @@ def at_root(monkeypatch):
 
 @pytest.fixture
 def config_file(tmp_path):
-    """Write a config file whose get_config does what is given."""
+    """Return a function that writes a config file with the given lines in get_config."""
 
     def write(*lines: str, signature: str = "get_config()") -> str:
         path = tmp_path / "mine.py"
@@ -80,7 +80,7 @@ def test_every_file_parses(path):
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_every_experiment_opens_with_its_command(path):
+def test_every_docstring_gives_commands_for_its_own_file(path):
     assert commands(path)
     for command in commands(path):
         config, _ = read(*shlex.split(command)[2:])
@@ -98,8 +98,8 @@ def test_every_command_in_a_docstring_parses(command, at_root):
     parse(load_config(*read(*shlex.split(command)[2:])))
 
 
-def test_every_command_of_the_documents_parses(tmp_path, monkeypatch):
-    """Wherever they are given, beside the part of one's own that is written there."""
+def test_every_documented_command_parses(tmp_path, monkeypatch):
+    """In any directory that has the custom part of docs/own_parts.md."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/own_parts.md").read_text(encoding="utf-8")
     (own,) = re.findall(r"^```python\n(# mine.py\n.*?)^```", text, re.M | re.DOTALL)
@@ -116,7 +116,7 @@ def test_every_command_of_the_documents_parses(tmp_path, monkeypatch):
     [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "results/README.md"],
     ids=lambda path: path.stem,
 )
-def test_links_lead_somewhere(path):
+def test_documentation_links_resolve(path):
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         place, _, heading = link.partition("#")
         if place.startswith("https:"):
@@ -139,7 +139,7 @@ LISTED = [path for path in FILES if path.name != "spelled_numbers.py"]  # which 
 
 
 @pytest.mark.parametrize("path", LISTED, ids=lambda path: path.stem)
-def test_an_unknown_variant_is_told_the_right_ones(path, at_root):
+def test_the_error_for_an_unknown_variant_lists_valid_ones(path, at_root):
     message = refusal(f"configs/{path.name}:xx")
     opening, _, names = message.partition("; there are ")
     if not names:
@@ -168,7 +168,7 @@ def test_an_unknown_variant_is_told_the_right_ones(path, at_root):
         (["--config.a=1", "--config.a=2"], [("a", "1"), ("a", "2")]),
     ],
 )
-def test_forms_of_an_override(argv, overrides):
+def test_override_syntax(argv, overrides):
     assert read("--config=x.py", *argv) == ("x.py", overrides)
     assert read(*argv, "--config", "x.py") == ("x.py", overrides)
 
@@ -189,7 +189,7 @@ def test_the_last_override_wins(config_file):
         ("--config", "argument --config: expected one argument; see --help"),
     ],
 )
-def test_arguments_that_do_not_exist(argument, message):
+def test_invalid_arguments_are_rejected(argument, message):
     with pytest.raises(UserError) as caught:
         read(argument)
     assert str(caught.value) == message
@@ -198,7 +198,7 @@ def test_arguments_that_do_not_exist(argument, message):
 # --- config files -------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_not_there(at_root):
+def test_a_missing_file_gets_suggestions(at_root):
     message = refusal("configs/spelled_number.py:de")
     assert message.startswith(
         "--config=configs/spelled_number.py:de: no file configs/spelled_number.py "
@@ -206,7 +206,7 @@ def test_a_file_that_is_not_there(at_root):
     )
 
 
-def test_a_file_that_is_not_there_is_answered_with_ours(tmp_path, monkeypatch):
+def test_suggestions_from_elsewhere_are_the_files_of_the_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refusal("x.py").startswith(
         "--config=x.py: no file x.py; there are configs/back_translation.py, "
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_there_is_answered_with_ours(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("spec", ["multi30k:lc", "multi30k.py:lc", "configs/multi30k.py:lc"])
-def test_ours_are_found_by_name_from_anywhere(spec, tmp_path, monkeypatch):
+def test_files_of_the_project_are_found_by_name_from_anywhere(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert parse(load_config(spec)).data.train == ("train.lc.norm.tok",)
 
@@ -232,53 +232,53 @@ def test_ours_are_found_by_name_from_anywhere(spec, tmp_path, monkeypatch):
         ("c.seed = {}['seed']", "KeyError: 'seed'"),
     ],
 )
-def test_a_mistake_in_a_file_is_told_with_its_line(config_file, line, message):
+def test_a_mistake_in_a_file_is_reported_with_its_line(config_file, line, message):
     path = config_file(line)
     number = Path(path).read_text().splitlines().index(f"    {line}") + 1
     assert refusal(path).startswith(f"{path}:{number}: {line}: ")
     assert message in refusal(path)
 
 
-def test_a_file_that_is_not_python(config_file):
+def test_a_file_with_a_syntax_error_is_rejected(config_file):
     path = config_file("x = (")
     assert refusal(path).startswith(f"{path}: SyntaxError: '(' was never closed")
 
 
-def test_a_file_without_get_config(tmp_path):
+def test_a_file_without_get_config_is_rejected(tmp_path):
     path = tmp_path / "x.py"
     path.write_text("x = 1\n")
     assert refusal(str(path)) == f"--config={path}: defines no get_config; see configs/base.py"
 
 
-def test_a_get_config_that_returns_something_else(config_file):
+def test_get_config_must_return_a_config_dict(config_file):
     path = config_file("return Experiment()")
     assert refusal(path, [("seed", "3")]).startswith(f"--config={path}: get_config must return")
 
 
-def test_a_variant(config_file):
+def test_a_variant_is_passed_to_get_config(config_file):
     path = config_file("c.data.name = variant", signature="get_config(variant='plain')")
     assert parse(load_config(path)).data.name == "plain"
     assert parse(load_config(f"{path}:odd:ly")).data.name == "odd:ly"
 
 
-def test_a_variant_of_a_file_that_has_none(at_root):
+def test_a_file_without_variants_rejects_one(at_root):
     assert (
         refusal("configs/base.py:x") == "--config=configs/base.py:x: has no variants; leave out :x"
     )
 
 
-def test_an_error_raised_by_a_file_is_told_as_it_is(config_file):
+def test_a_value_error_raised_by_a_file_is_reported_unchanged(config_file):
     path = config_file("raise ValueError('choose a language')")
     assert refusal(path) == f"--config={path}: choose a language"
 
 
-def test_what_the_file_allows_but_the_field_does_not(config_file):
+def test_an_invalid_value_set_by_a_file_is_rejected(config_file):
     with pytest.raises(UserError, match=r"^config\.model\.norm='layernorm': must be one of"):
         parse(load_config(config_file("c.model.norm = 'layernorm'")))
 
 
-def test_the_config_of_a_run(tmp_path):
-    """A work directory stands for it, and overrides are as those of a file."""
+def test_a_work_directory_can_be_given_as_config(tmp_path):
+    """Overrides work as with a config file."""
     workdir = WorkDir(tmp_path / "run")
     with workdir.claim(parse(load_config("multi30k:lc", [("model.dropout_rate", "0.25")]))):
         found = parse(load_config(str(workdir.path), [("seed", "3")]))
@@ -287,15 +287,15 @@ def test_the_config_of_a_run(tmp_path):
     assert refusal(str(tmp_path)).startswith(f"{tmp_path}: no config.json here")
 
 
-def test_the_config_of_a_run_admits_no_part(tmp_path, monkeypatch):
-    """Code that a config.json names does not run for that."""
+def test_the_config_of_a_run_admits_no_custom_part(tmp_path, monkeypatch):
+    """Code does not run merely because a config.json names it."""
     file = tmp_path / "mine.py"
     file.write_text("from transformer_jax.nn.norm import LayerNorm as Mine\n")
     given = [("model.norm", f"{file}:Mine")]
     workdir = WorkDir(tmp_path / "run")
     with workdir.claim(parse(load_config("base", given))):
         pass
-    for admitted in ("_now", "_ever"):  # as in a process of its own
+    for admitted in ("_now", "_ever"):  # as in a new process
         monkeypatch.setattr(parts, admitted, {})
     experiment = parse(load_config(str(workdir.path)))
     with pytest.raises(UserError, match="--parts"):

@@ -1,4 +1,4 @@
-"""What is counted in a program: every product as often as it runs, and what is alive at once."""
+"""Counts in a program: every product as often as it runs, and peak memory."""
 
 import jax
 import jax.numpy as jnp
@@ -46,17 +46,17 @@ def convolution(x):
         (loop, 5 * ONE),
         (gradient(loop), 15 * ONE),
         (gradient(lambda x: jnp.sin(x @ x)), 3 * ONE),
-        # Once more for the way back, but for the last product, whose value no gradient needs.
+        # Recomputed for the backward pass, but for the last product, whose value no gradient needs.
         (gradient(jax.checkpoint(lambda x: jnp.sin(x @ x) @ x)), 7 * ONE),
         (on_a_mesh, ONE),
         (branches, 2 * ONE),
         (lambda x: jax.lax.fori_loop(0, 3, lambda _, x: x @ x, x), 3 * ONE),
-        (convolution, 2 * (3 * 4) * 2),  # two places, a window of 3, 4 features into one
+        (convolution, 2 * (3 * 4) * 2),  # two positions, a window of 3, 4 features into one
         (lambda x: (x @ x, x + 1)[1], 0),  # nothing depends on it
         (lambda x: jax.jit(lambda x: (x @ x, x + 1))(x)[1], 0),
     ],
 )
-def test_products(function, count):
+def test_matrix_products_are_counted(function, count):
     assert operations(program(function, X)) == (count, ())
 
 
@@ -68,14 +68,14 @@ def test_products(function, count):
         (lambda x: jax.ffi.ffi_call("elsewhere", X)(x), 0, "'ffi_call' are not known"),
     ],
 )
-def test_what_is_not_known_is_said(function, count, words):
+def test_unknown_operations_are_reported(function, count, words):
     products, (shown,) = operations(program(function, X))
     assert products == count
     assert words in shown
 
 
-def test_memory():
-    """Arguments go when nobody reads them any more; of a loop, one turn and all its results."""
+def test_peak_memory():
+    """Arguments are freed after their last use; a loop holds one iteration and all its results."""
     size = 4 * 16
     assert memory(program(lambda x: x + 1, X)) == 2 * size
     assert memory(program(lambda x: jnp.sin(x) @ jnp.cos(x), X)) == 3 * size
@@ -84,8 +84,8 @@ def test_memory():
     assert 7 * size <= memory(kept) <= 8 * size
 
 
-def test_memory_of_what_is_computed_again():
-    """Of four layers with four arrays each for the way back, or with their input alone."""
+def test_rematerialisation_reduces_peak_memory():
+    """Four layers keep four arrays each for the backward pass, or only their input."""
 
     def layers(layer, x):
         for _ in range(4):

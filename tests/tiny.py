@@ -1,4 +1,4 @@
-"""One tiny model for all tests, in every form that the tables of the house allow."""
+"""One tiny model for all tests, in every variant that the project's tables offer."""
 
 import dataclasses
 import functools
@@ -37,13 +37,13 @@ from transformer_jax.vocabulary import EOS, UNK
 
 VOCAB = 30
 TRANSLATE = Translate()
-# Heads whose sizes do not multiply to d_model tell axes apart.
+# Head sizes that do not multiply to d_model tell axes apart.
 MODEL = ModelConfig(
     d_model=16, d_ff=24, num_heads=2, head_dim=6, num_encoder_layers=1, num_decoder_layers=1,
     dropout_rate=0.1, max_positions=24,
 )  # fmt: skip
 
-# A training of six steps with a checkpoint in its middle.
+# A training run of six steps with a checkpoint halfway.
 RUN = Experiment(
     model=dataclasses.replace(MODEL, max_positions=64),
     tokenizer=TokenizerConfig(vocab_size=48),
@@ -71,15 +71,15 @@ TABLES = {
 }
 
 
-# Tables whose entries come in each other's company: as many models as the longest has entries.
+# Tables whose entries are combined, in as many models as the longest table has entries.
 _COMBINED = (
     "residual", "positions", "tied_embeddings", "relative_positions", "norm", "activation",
 )  # fmt: skip
-_LOOPS = ("attention", "layer_loop", "remat")  # how it is computed, and not what
+_LOOPS = ("attention", "layer_loop", "remat")  # how it is computed, not what
 
 
 def _covering(fields: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return choices in which every entry of some tables occurs, in different company."""
+    """Return choices in which every entry of some tables occurs, in varying combinations."""
     tables = {field: list(TABLES[field]) for field in fields}
     rows = range(max(map(len, tables.values())))
     return [{field: names[i % len(names)] for field, names in tables.items()} for i in rows]
@@ -104,7 +104,7 @@ SMALL_TABLES = {
 
 
 def _variants() -> dict[str, ModelConfig]:
-    """Return models in which each entry of each table occurs, and more layers."""
+    """Return models that cover each entry of each table, and models with more layers."""
     choices = [*_covering(_COMBINED), *_covering(_LOOPS)]
     others = {
         "deeper": {
@@ -163,8 +163,8 @@ def _variants() -> dict[str, ModelConfig]:
 
 
 VARIANTS = _variants()
-# Whose rows hold one text each, where a search does what training does while a text is one block;
-# and whose search keeps windows alone.
+# Models with one text per row: LSH decodes as it trains while a text is one block, and a search
+# with windows caches only those.
 UNPACKED = {
     "lsh": dataclasses.replace(
         MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, window=2,
@@ -200,7 +200,7 @@ RECURRENT = {
     ),
 }  # fmt: skip
 BASE = next(iter(VARIANTS))
-# Rows in which all other pairs of entries meet: minutes, for `make e2e`, of models that write.
+# Configs that contain all other pairs of entries: `make e2e` tests those that write, in minutes.
 PAIRS = {f"pairs {number}": config_of(MODEL, row) for number, row in enumerate(rows(MODEL)[0])}
 MORE_VARIANTS = {
     name: config
@@ -210,7 +210,7 @@ MORE_VARIANTS = {
 
 
 def random_params(model, seed: int = 0):
-    """Return parameters that are all random, biases and scales too, so that none can be missed."""
+    """Return parameters that are all random, even biases and scales, so that none can be missed."""
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):
@@ -221,9 +221,9 @@ def random_params(model, seed: int = 0):
 
 
 def random_state(model, tx, mesh):
-    """Return step 0 of an optimizer with random parameters, laid out on a mesh.
+    """Return the training state of step 0 with random parameters, laid out on a mesh.
 
-    Nothing is compiled for it; optimizers begin with zeros.
+    Nothing is compiled; optimizers start from zeros.
     """
     boxed = abstract_state(model, tx)
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), nn.unbox(boxed))
@@ -254,7 +254,7 @@ def random_store(lengths: list[tuple[int, int]], seed: int = 0) -> TokenStore:
 
 
 def alone(store: TokenStore, rows: int, src_length: int, tgt_length: int) -> Batch:
-    """Return all pairs of a store as one batch, a pair a row."""
+    """Return all pairs of a store as one batch, one pair per row."""
     placement = one_per_row(np.arange(len(store)))
     return TRANSLATE.examples(store, placement, rows, src_length, tgt_length)
 

@@ -1,4 +1,4 @@
-"""Work directories as training and scoring leave them, written by hand."""
+"""Work directories written by hand as training and scoring leave them."""
 
 import dataclasses
 import functools
@@ -67,7 +67,7 @@ def with_field(experiment: Experiment, path: str, value: Any) -> Experiment:
 def trained(
     path: Path, experiment: Experiment = EXPERIMENT, steps: int = 200, factor: float = 1.0
 ) -> WorkDir:
-    """Write what a training leaves; losses are `factor` times those of another."""
+    """Write what a training run leaves, with its losses multiplied by `factor`."""
     place = WorkDir(path)
     place.path.mkdir(parents=True)
     place.config.write_text(to_json(experiment))
@@ -105,7 +105,7 @@ def scored(
     checkpoint: str = "best",
     beam_size: int = 4,
 ) -> None:
-    """Write what eval.py leaves, with attention of the picked sentences."""
+    """Write what eval.py leaves, with attention for the selected sentences."""
     config = place.experiment().evaluation
     rows: list[dict[str, Any]] = [
         {"line": i, "source": s, "reference": r, "hypothesis": h, **scores,
@@ -137,7 +137,7 @@ def scored(
 
 
 def predicted(path: Path) -> WorkDir:
-    """Write what a language model and its evaluation leave."""
+    """Write what a language model's training and evaluation leave."""
     objective = ObjectiveConfig(name="language_model", window=16)
     experiment = with_field(EXPERIMENT, "checkpoint.best_by", "loss")
     experiment = with_field(experiment, "evaluation.bleu_sentences", 0)
