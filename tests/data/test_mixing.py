@@ -43,8 +43,7 @@ def mixed(make_store, kind: str, config: DataConfig, seed: int = 7):
 
 
 def test_shares_match_the_paper():
-    """Proportional to the examples, up to a limit, to the power of 1/T; equal for large T (3.5.2).
-    """
+    """Proportional to examples up to a limit, to the power of 1/T; equal for large T (3.5.2)."""
     for temperature, limit in ((1.0, None), (2.0, None), (2.0, 100), (1.0, 50), (1000.0, None)):
         config = dataclasses.replace(DATA, mixing_temperature=temperature, mixing_limit=limit)
         limited = [min(n, limit or n) ** (1 / temperature) for n in SIZES.values()]
