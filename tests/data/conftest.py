@@ -1,4 +1,4 @@
-"""Small corpora and tokenised stores for the tests of data."""
+"""Fixtures for the data tests: small corpora and tokenised stores."""
 
 from collections.abc import Callable
 

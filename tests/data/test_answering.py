@@ -1,4 +1,4 @@
-"""Answers stand where the labels say, in whatever window and row; what does not fit is refused."""
+"""Extractive question answering: labelled positions, windows and batches; malformed data."""
 
 import dataclasses
 
@@ -27,8 +27,8 @@ DATA = DataConfig(
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory) -> tuple[Corpus, TokenizerPair, TokenStore]:
-    """Return questions about texts of words and signs, and their store; pieces are bytes, so that a
-    span can be read.
+    """Return questions about texts of words and punctuation, and their store; pieces are bytes, so
+    that any span can be decoded.
     """
     directory = tmp_path_factory.mktemp("asked")
     generator, asked, answers = np.random.default_rng(0), [], []
@@ -51,7 +51,7 @@ def stored(tmp_path_factory) -> tuple[Corpus, TokenizerPair, TokenStore]:
 
 
 def read(batch, pair) -> list[tuple[str, str, str]]:
-    """Return (question, context, what the labels point at) of each segment."""
+    """Return (question, context, labelled span) of each segment."""
     labels, _ = batch.targets["span"]
     found = []
     for row in range(len(labels)):
@@ -88,8 +88,8 @@ def test_labels_point_at_the_answer(stored):
         assert span.strip() == answers_of(target.partition("\t")[2])[0]
 
 
-def test_long_contexts_are_cut(stored):
-    """All of them is read once; the answer is in one window, or cut, and in all others is none."""
+def test_long_contexts_are_split_into_windows(stored):
+    """Contexts are read whole and once; an answer is in one window, or in none if it is split."""
     corpus, pair, store = stored
     items, batch = whole(store, 40)
     assert len(items) > len(corpus)
@@ -104,7 +104,7 @@ def test_long_contexts_are_cut(stored):
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_in_batches_they_are_the_same(stored, plan):
+def test_batches_contain_the_same_examples(stored, plan):
     _, pair, store = stored
     items, batch = whole(store, 40)
     made = PLANS[plan](items, ANSWER.select(items, DATA).pairs, DATA, 5)
@@ -122,7 +122,7 @@ def test_in_batches_they_are_the_same(stored, plan):
     assert max(shape.tgt_length for shape in made.shapes) == 2 * most
 
 
-def test_units_are_words_and_signs():
+def test_units_are_words_and_punctuation():
     asked = Asked.read("who?\tIt's 3.5 km, (he said).")
     assert asked.parts() == ["who?", "It", "'", "s", " 3", ".", "5", " km", ",", " (", "he",
                              " said", ")", "."]  # fmt: skip
@@ -143,7 +143,7 @@ def test_units_are_words_and_signs():
         ("\tA tree.", "2\ttree", r"must be a question, a TAB and a context"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(source, target, message, tmp_path):
+def test_malformed_questions_and_answers_are_rejected(source, target, message, tmp_path):
     (tmp_path / "part.asked").write_text(f"{source}\n")
     (tmp_path / "part.answer").write_text(f"{target}\n")
     data = dataclasses.replace(DATA, directory=str(tmp_path))

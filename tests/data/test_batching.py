@@ -1,4 +1,4 @@
-"""Laws of every batch plan, and of the lengths that buckets have."""
+"""Invariants of every batch plan, and of the choice of bucket lengths."""
 
 import dataclasses
 import hashlib
@@ -41,7 +41,7 @@ def plan(request, make_store):
 
 
 def batches(plan, start: int = 0, count: int | None = None) -> list:
-    """Return batches as plain lists, to be compared."""
+    """Return batches as plain lists, for comparison."""
     found = []
     for index in range(start, start + (len(plan) if count is None else count)):
         shape, placement = plan.batch(index)
@@ -67,14 +67,14 @@ def sentences(side, pairs) -> list[list[int]]:
 # --- every plan ---------------------------------------------------------------------------------
 
 
-def test_every_pair_exactly_once_in_every_epoch(plan):
+def test_every_pair_appears_exactly_once_in_every_epoch(plan):
     for epoch in range(3):
         seen = [i for _, place in batches(plan, epoch * len(plan)) for i in place[0]]
         assert sorted(seen) == FIRST_HALF.tolist()
 
 
-def test_a_batch_depends_on_seed_and_index_alone(plan, make_store):
-    """Not on what was asked before: resuming is a jump to an index."""
+def test_a_batch_depends_only_on_seed_and_index(plan, make_store):
+    """Not on earlier requests: resuming is a jump to an index."""
     count = 3 * len(plan)
     expected = batches(plan, 0, count)
     fresh = type(plan)(make_store(), FIRST_HALF, CONFIG, 7)
@@ -82,14 +82,14 @@ def test_a_batch_depends_on_seed_and_index_alone(plan, make_store):
         assert batches(fresh, index, 1) == [expected[index]]
 
 
-def test_epochs_and_seeds_have_orders_of_their_own(plan, make_store):
+def test_epochs_and_seeds_have_different_orders(plan, make_store):
     other = type(plan)(make_store(), FIRST_HALF, CONFIG, 8)
     orders = [batches(plan), batches(plan, len(plan)), batches(other), batches(other, len(other))]
     for one, another in itertools.combinations(orders, 2):
         assert one != another
 
 
-def test_shapes_are_announced_and_within_the_budget(plan):
+def test_shapes_are_declared_and_within_the_token_budget(plan):
     for shape, _ in batches(plan, 0, 2 * len(plan)):
         assert shape in plan.shapes
     assert len(plan.shapes) <= CONFIG.num_buckets
@@ -100,8 +100,8 @@ def test_shapes_are_announced_and_within_the_budget(plan):
 
 
 @pytest.mark.parametrize("start", [0, 1, 7])
-def test_no_batch_comes_in_a_shape_that_was_not_expected(plan, start):
-    """Not even long after the window that is looked at."""
+def test_expected_shapes_cover_all_later_batches(plan, start):
+    """Even those long after the range that is inspected."""
     expected = shapes_from(plan, start, 10**9)
     assert set(expected) == {shape for shape, _ in batches(plan, start, 5 * len(plan))}
     assert expected[0] == plan.batch(start)[0]
@@ -127,7 +127,7 @@ def test_pairs_fit_and_do_not_overlap(plan, make_store):
         assert all(sorted(x) == list(range(1, len(x) + 1)) for x in numbers.values())
 
 
-def test_the_text_of_an_epoch_comes_out_of_its_batches(plan, make_store):
+def test_the_batches_of_an_epoch_reproduce_the_text(plan, make_store):
     store = make_store()
     source = BatchSource(store, plan, TRANSLATE)
     found = [pair for i in range(len(plan)) for pair in pairs_of(source[i])]
@@ -144,7 +144,7 @@ def test_every_segment_starts_with_bos(plan, make_store):
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-def test_the_rows_of_all_processes_are_those_of_one(plan, make_store, processes):
+def test_processes_together_read_the_rows_of_a_single_process(plan, make_store, processes):
     store = make_store()
     alone = BatchSource(store, plan, TRANSLATE)
     parts = [BatchSource(store, plan, TRANSLATE, i, processes) for i in range(processes)]
@@ -153,7 +153,7 @@ def test_the_rows_of_all_processes_are_those_of_one(plan, make_store, processes)
         jax.tree.map(np.testing.assert_array_equal, joined, alone[index])
 
 
-def test_rows_that_cannot_be_divided_among_processes(plan, make_store):
+def test_rows_not_divisible_among_processes_are_rejected(plan, make_store):
     with pytest.raises(UserError, match=r"^config\.data\.rows_divisible_by: .* 3 processes; make"):
         BatchSource(make_store(), plan, TRANSLATE, 0, 3)
 
@@ -175,11 +175,10 @@ def test_a_single_pair(kind, make_store):
     assert batches(plan, 9, 1) == batches(plan, 0)
 
 
-# --- each kind ----------------------------------------------------------------------------------
+# --- individual plans ---------------------------------------------------------------------------
 
 
-def test_buckets_hold_their_lengths(make_store):
-    """A pair lies in the shortest bucket that holds both of its sides."""
+def test_a_pair_goes_to_the_shortest_bucket_that_fits_both_sides(make_store):
     store = make_store()
     plan = BucketPlan(store, FIRST_HALF, CONFIG, 0)
     bounds = [shape.src_length for shape in plan.shapes]
@@ -194,7 +193,7 @@ def test_buckets_hold_their_lengths(make_store):
     )  # fmt: skip
 
 
-def test_packing_leaves_less_padding_than_buckets_of_one_length(make_store):
+def test_packing_leaves_less_padding_than_a_single_bucket(make_store):
     store = make_store()
     packed = PackPlan(store, FIRST_HALF, CONFIG, 0)
     bucket = BucketPlan(store, FIRST_HALF, dataclasses.replace(CONFIG, num_buckets=1), 0)
@@ -209,8 +208,8 @@ def test_packing_leaves_less_padding_than_buckets_of_one_length(make_store):
         ("pack", False, "5d7bbff3fa32309a"), ("pack", True, "4cddc3d8d2d72162"),
     ],
 )  # fmt: skip
-def test_plans_stay_what_they_were(kind, mixed, digest):
-    """Runs go on by them: what an epoch reads when must not depend on the version."""
+def test_plans_do_not_change_between_versions(kind, mixed, digest):
+    """Resumed runs rely on this: the order of an epoch must not depend on the version."""
     chance = np.random.default_rng(0)
     src = chance.integers(2, 41, 1000)
     tgt = np.clip(src + chance.integers(-5, 6, 1000), 2, 40)
@@ -227,7 +226,7 @@ def test_plans_stay_what_they_were(kind, mixed, digest):
 
 
 def packed(order, src, tgt, length) -> list[list[tuple[int, int, int, int]]]:
-    """Return of each row its pairs, their offsets and segments."""
+    """Return the pairs of each row, with their offsets and segments."""
     rows = first_fit(order, src, tgt, length)
     found: list[list] = [[] for _ in rows.first[1:]]
     placed = rows.placed(np.arange(len(found)), src, tgt)
@@ -241,14 +240,14 @@ def test_a_pair_goes_to_the_first_row_with_room_on_both_sides():
     src, tgt = np.array([5, 6, 4, 1, 8]), np.array([5, 6, 4, 3, 2])
     assert packed(np.arange(5), src, tgt, 10) == [
         [(0, 0, 0, 1), (2, 5, 5, 2)],
-        [(1, 0, 0, 1), (3, 6, 6, 2)],  # one more source piece fits the first row; 3 targets do not
+        [(1, 0, 0, 1), (3, 6, 6, 2)],  # row 0 has room for 1 source piece, not for 3 target pieces
         [(4, 0, 0, 1)],
     ]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_packing_is_a_search_through_the_64_newest_rows(seed):
-    """One by one; also where pairs are empty, or too long for any row."""
+def test_packing_is_first_fit_over_the_64_newest_rows(seed):
+    """As in a search pair by pair; also with pairs that are empty or too long for any row."""
     chance = np.random.default_rng(seed)
     length, count = int(chance.integers(2, 300)), 600
     longest = int(chance.integers(1, length + 1 + 20 * (seed % 5 == 0)))
@@ -281,7 +280,7 @@ def padding(lengths, bounds) -> int:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=15), st.integers(1, 5))
-def test_bounds_leave_the_least_padding(lengths, count):
+def test_bounds_minimise_padding(lengths, count):
     bounds = choose_bounds(np.array(lengths), count)
     assert bounds == sorted(set(bounds))
     assert len(bounds) <= count
@@ -304,7 +303,7 @@ def test_bounds_by_hand():
     ("tokens", "divisor", "length", "rows"),
     [(700, 4, 40, 16), (700, 4, 7, 100), (700, 8, 40, 16), (160, 4, 40, 4), (4096, 1, 3, 1365)],
 )
-def test_rows(tokens, divisor, length, rows):
+def test_rows_per_batch(tokens, divisor, length, rows):
     config = DataConfig(max_length=40, tokens_per_batch=tokens, rows_divisible_by=divisor)
     assert rows_for(config, length) == rows
 
@@ -312,7 +311,7 @@ def test_rows(tokens, divisor, length, rows):
 # --- validation ---------------------------------------------------------------------------------
 
 
-def test_fixed_batches_hold_everything_once_in_order_of_length(make_store):
+def test_fixed_batches_contain_every_pair_once_sorted_by_length(make_store):
     store = make_store()
     longest = np.maximum(store.src.lengths, store.tgt.lengths)
     lengths = [10, 25, 40]
@@ -326,6 +325,6 @@ def test_fixed_batches_hold_everything_once_in_order_of_length(make_store):
         assert len(place.pairs) <= shape.rows
 
 
-def test_a_fixed_batch_has_rows_even_where_one_row_is_over_the_budget(make_store):
+def test_a_fixed_batch_has_rows_even_if_one_row_exceeds_the_budget(make_store):
     ((shape, _),) = fixed_batches(make_store([500], [3]), [500], 400, 8)
     assert shape == (8, 500, 3)

@@ -1,4 +1,4 @@
-"""Several objectives in one training: a batch is what each of them makes of its own items."""
+"""Multi-task training: a batch is what each objective makes of its own items."""
 
 import dataclasses
 from collections import Counter
@@ -32,7 +32,7 @@ PAIRS = [(name, other) for name, others in BESIDE.items() for other in others]
 
 
 def texts(first: int, count: int) -> Ragged:
-    """Return texts of which no two pieces are the same."""
+    """Return texts in which no piece occurs twice."""
     lengths = np.random.default_rng(first).integers(3, 13, count)
     pieces = np.arange(first, first + lengths.sum())
     return Ragged.from_lists([x.tolist() for x in np.split(pieces, np.cumsum(lengths)[:-1])])
@@ -40,7 +40,7 @@ def texts(first: int, count: int) -> Ragged:
 
 @pytest.fixture(params=PAIRS, ids="-".join)
 def blended(request) -> tuple[Several, Blend]:
-    """Return an objective with another beside it, and 40 and 25 texts as their items."""
+    """Return an objective combined with another, and 40 and 25 texts as their items."""
     name, other = request.param
     config = ObjectiveConfig(name, parts=(f"other={other}",))
     members, stores = [], []
@@ -64,7 +64,7 @@ def source(request, blended) -> BatchSource:
 
 
 def segments(batch: Batch) -> list[tuple[Any, ...]]:
-    """Return what stands in each segment of both sides, as plain numbers."""
+    """Return the content of each segment of both sides, as plain numbers."""
     found = []
     seg = batch.tgt.seg
     for row in range(len(seg)):
@@ -81,7 +81,7 @@ def segments(batch: Batch) -> list[tuple[Any, ...]]:
 
 
 def alone(blended, number: int, order: str) -> list[tuple[Any, ...]]:
-    """Return the segments that one of the objectives makes of all its items by itself."""
+    """Return the segments that one of the objectives alone makes of all its items."""
     objective, items = blended
     one, _ = objective._members[number]
     store = items.members[number]
@@ -93,15 +93,15 @@ def alone(blended, number: int, order: str) -> list[tuple[Any, ...]]:
     return segments(batch)
 
 
-def test_an_epoch_is_what_the_objectives_make_each_by_itself(blended, source):
-    """Every item once, with the noise that it has by itself, whatever stands in its batch."""
+def test_an_epoch_contains_what_each_objective_makes_alone(blended, source):
+    """Every item appears once, with the same noise as alone, whatever else is in its batch."""
     made = Counter(x for i in range(len(source._plan)) for x in segments(source[i]))
     order = blended[0].order
     assert made == Counter(alone(blended, 0, order) + alone(blended, 1, order))
     assert sum(made.values()) > 60
 
 
-def test_nothing_stands_outside_the_segments(blended, source):
+def test_positions_outside_segments_are_zero(blended, source):
     for i in range(len(source._plan)):
         batch = source[i]
         for side in (batch.src, batch.tgt):
@@ -113,8 +113,8 @@ def test_nothing_stands_outside_the_segments(blended, source):
         assert (weight[batch.tgt.seg == 0] == 0).all()
 
 
-def test_batches_are_like_those_of_the_first_objective(blended, source):
-    """So the same programs read them, and programs are compiled from empty ones."""
+def test_batches_have_the_structure_of_the_first_objective(blended, source):
+    """So the same programs read them, and empty batches suffice to compile the programs."""
     first = blended[0]._members[0][0]
     for i in range(len(source._plan)):
         shape, _ = source._plan.batch(i)
@@ -124,7 +124,7 @@ def test_batches_are_like_those_of_the_first_objective(blended, source):
             assert (mine.shape, mine.dtype) == (other.shape, other.dtype)
 
 
-def test_processes_have_their_rows_of_the_same_batches(blended, source):
+def test_processes_read_their_rows_of_the_same_batches(blended, source):
     objective, items = blended
     shares = [BatchSource(items, source._plan, objective, index, 2) for index in range(2)]
     for i in range(len(source._plan)):
@@ -132,7 +132,7 @@ def test_processes_have_their_rows_of_the_same_batches(blended, source):
         jax.tree.map(np.testing.assert_array_equal, halves, source[i])
 
 
-def test_shares_are_those_of_the_parts(blended):
+def test_weights_of_parts_set_the_shares_of_the_objectives(blended):
     objective, items = blended
     config = dataclasses.replace(DATA, weights=("one=1", "other=3"))
     part = np.repeat([0, 1], [len(x) for x in items.members])
@@ -142,8 +142,8 @@ def test_shares_are_those_of_the_parts(blended):
     assert abs(part[drawn].mean() - 0.75) < 0.03
 
 
-def test_a_language_model_beside_prefixes_has_ranks():
-    """Its pieces see those before them, where the order of the others is that of ranks."""
+def test_a_language_model_combined_with_a_prefix_lm_has_ranks():
+    """Its pieces see those before them, also in batches whose attention order is given by ranks."""
     members = [(OBJECTIVES[x], ObjectiveConfig(x)) for x in ("prefix_lm", "language_model")]
     objective = Several(members)
     blend = objective.items(
@@ -166,13 +166,13 @@ def test_a_language_model_beside_prefixes_has_ranks():
         ("masked_lm", ("one=denoising",), "cannot be combined with another"),
     ],
 )
-def test_what_cannot_be_learned_together_is_refused(name, parts, said):
+def test_incompatible_objectives_are_rejected(name, parts, said):
     with pytest.raises(UserError, match=said):
         ObjectiveConfig(name, parts=parts)
 
 
-def test_settings_of_noise_are_those_of_the_parts():
-    """They mean nothing without; what an objective does not read is not in its own config."""
+def test_noise_settings_apply_to_the_parts():
+    """Without parts they have no effect; an objective's own config omits fields it ignores."""
     with pytest.raises(UserError, match=r"noise_density=0\.5: has no effect"):
         ObjectiveConfig("translate", noise_density=0.5)
     parts = ("one=span_corruption", "two=denoising")

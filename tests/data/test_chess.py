@@ -23,7 +23,7 @@ def drawn() -> list:
     return positions.draw(random.Random(7), 12)
 
 
-def test_the_first_position_in_77_characters():
+def test_positions_are_written_in_77_characters():
     text = fen.spread(chess.STARTING_FEN)
     men = "rnbqkbnrpppppppp" + "." * 32 + "PPPPPPPPRNBQKBNR"
     assert text == "w" + men + "KQkq" + ".." + "0.." + "1.."
@@ -32,7 +32,7 @@ def test_the_first_position_in_77_characters():
     assert fen.spread(passant)[-12:] == "Kq..e30..123"
 
 
-def test_positions_come_back(drawn):
+def test_positions_round_trip(drawn):
     fens = [chess.STARTING_FEN, *(x.fen for x in drawn)]
     ids = CODEC.encode(fens, bos=True)
     assert {len(row) for row in ids} == {79}
@@ -48,13 +48,13 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize(("text", "message"), ILLEGAL.items(), ids=ILLEGAL.values())
-def test_what_is_refused(text, message):
+def test_invalid_positions_are_rejected(text, message):
     with pytest.raises(UserError, match=message):
         CODEC.encode([text])
 
 
-def test_moves_are_all_that_there_are(drawn):
-    """By python-chess: queens and knights on an empty board, and pawns that promote."""
+def test_the_move_codec_contains_every_possible_move(drawn):
+    """As python-chess generates them: queens and knights on an empty board, promoting pawns."""
     found = set()
     for square in chess.SQUARES:
         for piece in (chess.QUEEN, chess.KNIGHT):
@@ -81,13 +81,13 @@ def test_moves_are_all_that_there_are(drawn):
 
 
 def material(board: chess.Board, color: bool) -> int:
-    """Count the letters of a FEN."""
+    """Return the material balance, counted from the letters of a FEN."""
     balance = sum(WORTH.get(letter, 0) for letter in board.board_fen())
     return balance if color else -balance
 
 
 def test_the_teacher_looks_two_plies_ahead(drawn):
-    """By trying every reply."""
+    """Checked by trying every reply."""
     for position in drawn:
         board = chess.Board(position.fen)
         color, found = board.turn, {}
@@ -117,8 +117,8 @@ def test_mate_is_worth_more_than_a_queen():
     assert values["a1a8"] == positions.MATE
 
 
-def test_what_is_made_is_kept(tmp_path, monkeypatch):
-    """A damaged file is made again, the others are read; splits share no position."""
+def test_drawn_positions_are_cached(tmp_path, monkeypatch):
+    """A damaged file is drawn again, the others are read; splits share no position."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path))
     monkeypatch.setattr(positions, "_CHUNK", 5)
     made = []
@@ -140,7 +140,7 @@ def test_what_is_made_is_kept(tmp_path, monkeypatch):
     positions.positions.cache_clear()
 
 
-def test_what_is_predicted(drawn):
+def test_labels_of_a_position(drawn):
     for position in drawn:
         assert position.label("move") in position.best
         assert position.label("move") == position.label("move")

@@ -1,4 +1,4 @@
-"""Pictures as codes, and the commands that write and draw them."""
+"""Vector quantisation of pictures, and the commands that encode and decode them."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ from transformer_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
 TILES = np.array([0, 90, 180, 255], np.uint8)
-DRAWN = RNG.integers(0, 4, (30, 3, 2))  # of which tiles pictures are made
+DRAWN = RNG.integers(0, 4, (30, 3, 2))  # the tiles of each picture
 PICTURES = TILES[DRAWN].repeat(4, 1).repeat(4, 2)  # [30 12 8]
 
 
-def test_what_few_tiles_make_comes_back():
-    """As many codes as there are patches: nothing is lost, and codes are the tiles' own."""
+def test_pictures_of_few_distinct_patches_round_trip():
+    """With as many codes as distinct patches, nothing is lost and each code is one tile."""
     book = Codebook.of(PICTURES, codes=4, patch=4)
     codes = book.encode(PICTURES)
     assert codes.shape == (30, 6)
@@ -27,8 +27,8 @@ def test_what_few_tiles_make_comes_back():
     assert [[tile_of[int(c)] for c in row] for row in codes] == DRAWN.reshape(30, 6).tolist()
 
 
-def test_codes_are_the_nearest():
-    """Of all vectors, by squares of distances; fewer codes are further off."""
+def test_codes_are_the_nearest_vectors():
+    """By squared distance to all vectors; fewer codes give larger errors."""
     pictures = RNG.integers(0, 256, (20, 8, 8, 3), np.uint8)
     errors = []
     for count in (2, 8, 40):
@@ -40,14 +40,14 @@ def test_codes_are_the_nearest():
     assert errors[0] > errors[1] > errors[2]
 
 
-def test_smaller_pictures():
+def test_pictures_are_reduced_before_encoding():
     small = shrunk(PICTURES, 4)
     assert np.array_equal(small[..., 0], TILES[DRAWN])
     book = Codebook.of(PICTURES, codes=4, patch=1, reduced=4)
     assert np.array_equal(book.decode(book.encode(PICTURES))[..., 0], TILES[DRAWN])
 
 
-def test_lines_of_codes(tmp_path):
+def test_codebooks_and_lines_of_codes_round_trip(tmp_path):
     book = Codebook.of(PICTURES, codes=4, patch=4)
     book.save(tmp_path / "book.npz")
     found = Codebook.load(tmp_path / "book.npz")
@@ -60,7 +60,7 @@ def test_lines_of_codes(tmp_path):
             assert book.read(broken) is None
 
 
-def test_a_sheet():
+def test_a_grid_of_pictures():
     pictures = [np.full((2, 3, 1), 10 * i, np.uint8) for i in range(5)]
     sheet = grid(pictures, columns=2, scale=2)
     assert sheet.shape == (3 * 3 * 2, 2 * 4 * 2, 1)
@@ -69,7 +69,7 @@ def test_a_sheet():
     assert (sheet[12:, 8:] == 128).all()
 
 
-def test_from_pictures_to_a_sheet(tmp_path, capsys):
+def test_commands_encode_and_decode_pictures(tmp_path, capsys):
     np.savez(tmp_path / "train.npz", images=PICTURES)
     book, place = f"--codebook={tmp_path / 'book.npz'}", str(tmp_path / "train.npz")
     assert (
@@ -109,14 +109,14 @@ def test_from_pictures_to_a_sheet(tmp_path, capsys):
         (["decode", "x", "--codebook=x", "--output=x.jpg"], "must end with .png or .npz"),
     ],
 )  # fmt: skip
-def test_what_is_refused(arguments, words, tmp_path):
+def test_invalid_arguments_are_rejected(arguments, words, tmp_path):
     place = tmp_path / "some.npz"
     np.savez(place, images=PICTURES, other=np.zeros((3, 4)))
     with pytest.raises(UserError, match=words):
         dispatch(["pictures", *(x.format(place) for x in arguments)])
 
 
-def test_pictures_of_another_size():
+def test_pictures_of_another_size_are_rejected():
     book = Codebook.of(PICTURES, codes=4, patch=4)
     with pytest.raises(
         UserError, match=r"pictures of 8 x 8 pixels and 1 channels; .* 12 x 8 and 1"

@@ -1,4 +1,4 @@
-"""Laws of every codec, and what each does with text that it has not seen."""
+"""Invariants of every codec, and how each handles unseen text."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
-NOT_ANY_TEXT = ("trees", "fen")  # which have languages of their own
+NOT_ANY_TEXT = ("trees", "fen")  # they encode languages of their own
 TEXTS = [name for name in CODECS if name not in (*NO_TEXT, *VECTORS, *NOT_ANY_TEXT)]
 
 
@@ -50,18 +50,18 @@ def name(request) -> str:
 
 @pytest.fixture(scope="module")
 def pair(name, numbers) -> TokenizerPair:
-    if name == "huggingface":  # which is never trained here
+    if name == "huggingface":  # cannot be trained
         return TokenizerPair(imported_of(numbers.src), imported_of(numbers.tgt))
     return train_pair(config_of(name), numbers.src, numbers.tgt, (name, name))
 
 
 def config_of(name: str) -> TokenizerConfig:
-    """Return a config; the training text has few words."""
+    """Return a config, with a vocabulary small enough for the few words of the training text."""
     return dataclasses.replace(CONFIG, vocab_size=30) if name == "words" else CONFIG
 
 
 def shown(name: str, codec, text: str) -> str:
-    """Return what a codec keeps of a text."""
+    """Return the text that a codec is expected to decode after encoding `text`."""
     if name == "words":
         return " ".join(
             "[UNK]" if i == UNK else codec.pieces([i])[0]
@@ -71,7 +71,7 @@ def shown(name: str, codec, text: str) -> str:
 
 
 def imported_of(lines) -> imported.Imported:
-    """Return a byte-level BPE as GPT-2's, with our special pieces."""
+    """Return a byte-level BPE tokenizer like GPT-2's, with our special pieces."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -85,14 +85,14 @@ def imported_of(lines) -> imported.Imported:
 # --- every codec --------------------------------------------------------------------------------
 
 
-def test_text_comes_back(name, pair, numbers):
-    """Cut words are written apart; words of which there is no piece are written [UNK]."""
+def test_text_round_trips(name, pair, numbers):
+    """Except that WordPiece puts spaces around hyphens and unknown words become [UNK]."""
     for codec, lines in zip(pair, (numbers.src, numbers.tgt), strict=True):
         expected = [shown(name, codec, line) for line in lines]
         assert [codec.decode(ids) for ids in codec.encode(lines)] == expected
 
 
-def test_special_pieces_stand_where_they_are_asked_for(name, pair, numbers):
+def test_special_pieces_are_added_only_on_request(name, pair, numbers):
     codec, lines = pair.src, [*numbers.src[:9], ""]
     if name == "words":
         lines = [*codec.pieces(range(RESERVED, RESERVED + 9)), ""]
@@ -111,7 +111,7 @@ def test_decoding_stops_at_the_first_eos_and_skips_padding(name, pair, numbers):
     assert pair.tgt.decode([]) == pair.tgt.decode([EOS, *ids]) == pair.tgt.decode([PAD]) == ""
 
 
-def test_pieces_have_names_of_their_own(pair):
+def test_pieces_have_unique_names(pair):
     codec = pair.src
     names = codec.pieces(range(codec.size))
     assert names[:RESERVED] == ["<pad>", "<s>", "</s>", "<unk>"]
@@ -136,7 +136,7 @@ def test_pairs_are_saved_and_loaded(name, pair, numbers, tmp_path):
         TokenizerPair.load(tmp_path / "1", False, (name, name))
 
 
-def test_what_a_damaged_file_should_have_been(name, pair, tmp_path):
+def test_errors_for_damaged_files_name_the_expected_content(name, pair, tmp_path):
     pair.save(tmp_path)
     path = tmp_path / pair.tgt.file.format(".tgt")
     odd = (
@@ -154,7 +154,7 @@ def test_what_a_damaged_file_should_have_been(name, pair, tmp_path):
 
 
 def test_sizes_are_known_before_training(name, numbers):
-    """Of the built-in corpus; subwords are as many as asked for."""
+    """For the built-in corpus; subwords have the configured number."""
     if name == "huggingface":
         with pytest.raises(UserError, match="cannot be trained; start from an imported"):
             train_pair(CONFIG, numbers.src, numbers.tgt, (name, name))
@@ -171,12 +171,12 @@ def test_sizes_are_known_before_training(name, numbers):
 
 # --- characters and bytes -----------------------------------------------------------------------
 
-ANY = st.text(st.characters(exclude_categories=[]))  # line ends and lone surrogates among them
+ANY = st.text(st.characters(exclude_categories=[]))  # including line ends and lone surrogates
 
 
 @settings(deadline=None)
 @given(st.lists(ANY, min_size=1).filter(any))
-def test_characters_keep_any_text(texts):
+def test_characters_preserve_any_text(texts):
     codec = characters.train(CONFIG, texts)
     encoded = codec.encode(texts, bos=True)
     assert [codec.decode(ids) for ids in encoded] == texts
@@ -187,20 +187,20 @@ def test_characters_keep_any_text(texts):
 
 @settings(deadline=None)
 @given(st.text())
-def test_bytes_keep_any_text(text):
+def test_bytes_preserve_any_text(text):
     codec = utf8.Bytes()
     (ids,) = codec.encode([text])
     assert codec.decode(ids) == text
     assert [i - RESERVED for i in ids[:-1]] == list(text.encode())
 
 
-def test_what_cannot_be_text():
+def test_invalid_utf8_and_lone_surrogates():
     codec = utf8.Bytes()
     assert codec.decode([RESERVED + 0xFF, RESERVED + 0x41, UNK]) == "\ufffdA"
     assert codec.encode(["\ud800"], eos=False) == [[RESERVED + x for x in (0xED, 0xA0, 0x80)]]
 
 
-def test_characters_that_training_lacked():
+def test_characters_unseen_in_training():
     codec = characters.train(CONFIG, ["ba", "c\n"])
     assert codec.pieces(range(RESERVED, codec.size)) == ["\n", "a", "b", "c"]
     assert codec.encode(["abz\x00" + chr(sys.maxunicode)]) == [[5, 6, UNK, UNK, UNK, EOS]]
@@ -208,12 +208,12 @@ def test_characters_that_training_lacked():
     assert codec.decode([5, BOS, PAD, 6]) == "ab"
 
 
-def test_a_corpus_without_characters():
+def test_a_corpus_without_characters_is_rejected():
     with pytest.raises(UserError, match=r"^config\.data\.train: all texts are empty"):
         characters.train(CONFIG, ["", ""])
 
 
-def test_each_side_has_its_codec(numbers, tmp_path):
+def test_each_side_has_its_own_codec(numbers, tmp_path):
     pair = train_pair(CONFIG, numbers.src, numbers.tgt, ("characters", "bytes"))
     store = open_store(numbers, pair, tmp_path)
     assert store.src.lengths.tolist() == [len(line) + 1 for line in numbers.src]
@@ -224,9 +224,9 @@ def test_each_side_has_its_codec(numbers, tmp_path):
     assert TokenizerPair.load(tmp_path, False, ("characters", "bytes")).digest == pair.digest
 
 
-@pytest.mark.parametrize("name", [name for name in TEXTS if name != "huggingface"])  # not trained
-def test_a_named_piece_is_one_more(name, numbers, tmp_path):
-    """It has an id of its own, stands in no text and is not written, and is there when read."""
+@pytest.mark.parametrize("name", [name for name in TEXTS if name != "huggingface"])  # not trainable
+def test_named_pieces_have_their_own_ids(name, numbers, tmp_path):
+    """They never result from text, are not decoded, and survive saving and loading."""
     joint = dataclasses.replace(config_of(name), joint=True)
     plain = train_pair(joint, numbers.src, [], (name, name)).src
     pair = train_pair(joint, numbers.src, [], (name, name), ("<mask>",))
@@ -237,7 +237,7 @@ def test_a_named_piece_is_one_more(name, numbers, tmp_path):
         assert codec.pieces([mask]) == ["<mask>"]
         assert codec.piece_id("<mask>") == mask
         assert not codec.is_text(mask)
-        assert codec.size == plain.size + (name not in SIZED)  # whose number is asked for
+        assert codec.size == plain.size + (name not in SIZED)  # whose size is configured
         encoded = codec.encode([*numbers.src, "mask"])
         assert all(mask not in ids for ids in encoded)
         ids = encoded[0]
@@ -246,7 +246,7 @@ def test_a_named_piece_is_one_more(name, numbers, tmp_path):
     assert "mask" not in plain.special
 
 
-def test_words_begin_with_the_pieces_that_say_so(numbers):
+def test_word_starts_are_the_pieces_with_a_leading_marker(numbers):
     codec = train_pair(CONFIG, numbers.src, numbers.tgt).tgt
     starts, pieces = codec.word_starts(), codec.pieces(range(codec.size))
     assert starts.tolist() == [piece.startswith("▁") for piece in pieces]
@@ -261,12 +261,12 @@ WORDS = ["The cat sat .", "the dog  sat", "The end of <2de> it"]
 
 
 def test_the_most_frequent_words_are_pieces():
-    """Of one frequency, the first by code points; named ones first; case is kept unless asked."""
+    """Ties go by code points; named pieces come first; case is kept unless `lowercase` is set."""
     config = dataclasses.replace(CONFIG, vocab_size=9)
     codec = words.train(config, WORDS, ("<mask>",))
     assert codec.pieces(range(4, 9)) == ["<mask>", "The", "sat", ".", "<2de>"]
     ids = codec.encode(["The <mask> sat\tdown . </s>"])
-    assert ids == [[5, UNK, 6, UNK, 7, UNK, EOS]]  # what is named stands in no text
+    assert ids == [[5, UNK, 6, UNK, 7, UNK, EOS]]  # text never yields a named piece
     assert codec.decode(ids[0]) == "The [UNK] sat [UNK] . [UNK]"
     assert codec.word_starts().all()
     config = dataclasses.replace(config, lowercase=True, symbols=("<2de>", "@x@"))
@@ -278,15 +278,15 @@ def test_the_most_frequent_words_are_pieces():
         words.train(dataclasses.replace(CONFIG, vocab_size=99), WORDS)
 
 
-def test_text_that_is_cut_already_keeps_its_pieces():
-    """Those of another program, @@ where a word goes on, stand between spaces."""
+def test_pre_tokenised_text_keeps_its_pieces():
+    """Pieces of another program, separated by spaces, with @@ where a word continues."""
     cut = ["ein klein@@ er Hund", "ein@@ e Katze"]
     codec = words.train(dataclasses.replace(CONFIG, vocab_size=11), cut)
     assert [codec.decode(ids) for ids in codec.encode(cut)] == cut
 
 
-def test_words_are_cut_into_the_longest_pieces(numbers):
-    """By a search of the longest piece from the left, written down here."""
+def test_words_are_split_into_the_longest_pieces(numbers):
+    """By greedy longest match from the left, written out here."""
     codec = wordpiece.train(dataclasses.replace(CONFIG, vocab_size=90), numbers.tgt)
     known = set(codec.pieces(range(RESERVED, codec.size)))
 
@@ -312,8 +312,8 @@ def test_words_are_cut_into_the_longest_pieces(numbers):
     assert starts[ids].tolist() == [True] + [False] * (len(ids) - 1)
 
 
-def test_pieces_of_words_are_the_same_in_every_process(numbers):
-    """The trainer of `tokenizers` numbers characters as they come out of a hash table."""
+def test_wordpiece_training_is_the_same_in_every_process(numbers):
+    """The trainer of `tokenizers` numbers characters in the order of a hash table."""
     config = dataclasses.replace(CONFIG, vocab_size=120)
     code = (
         "import sys\n"
@@ -328,7 +328,7 @@ def test_pieces_of_words_are_the_same_in_every_process(numbers):
     assert {wordpiece.train(config, numbers.src).digest for _ in range(3)} == {found}
 
 
-def test_case_accents_and_symbols_of_word_pieces():
+def test_wordpiece_case_accents_and_symbols():
     lines = ["Über Cafés, and the <2de> end."] * 3
     config = dataclasses.replace(CONFIG, lowercase=True, symbols=("<2de>",), vocab_size=48)
     codec = wordpiece.train(config, lines, ("<mask>",))
@@ -342,8 +342,8 @@ def test_case_accents_and_symbols_of_word_pieces():
         wordpiece.train(dataclasses.replace(config, vocab_size=9), lines)
 
 
-def test_classes_are_the_lines_of_training(tmp_path):
-    """Numbered from 0 in their order, alone and of training alone."""
+def test_classes_are_the_distinct_training_lines(tmp_path):
+    """In sorted order from 0, without special pieces; classes unseen in training are rejected."""
     pair = train_pair(CONFIG, ["some text"], ["pos", "neg", "", "pos"], ("bytes", "classes"))
     codec = pair.tgt
     assert (codec.size, codec.special) == (3, {})
@@ -365,8 +365,8 @@ def test_classes_are_the_lines_of_training(tmp_path):
             TokenizerPair.load(tmp_path, False, ("bytes", "classes"))
 
 
-def test_labels_are_those_of_training(tmp_path):
-    """A text is as many as it has words."""
+def test_labels_are_those_of_the_training_text(tmp_path):
+    """A text has one label per word."""
     pair = train_pair(CONFIG, ["some text"], ["B-X O", "", "O I-X  O"], ("bytes", "labels"))
     codec = pair.tgt
     assert codec.pieces(range(codec.size)) == ["B-X", "I-X", "O"]
@@ -381,8 +381,8 @@ def test_labels_are_those_of_training(tmp_path):
     assert TokenizerPair.load(tmp_path, False, ("bytes", "labels")).digest == pair.digest
 
 
-def test_values_are_numbers_in_the_unit_of_training(tmp_path):
-    """In standard deviations from the mean, as the bits of a float32."""
+def test_values_are_standardised_by_the_training_numbers(tmp_path):
+    """As standard deviations from the mean, stored as the bits of a float32."""
     pair = train_pair(CONFIG, ["some text"], ["1", "3.0", "5e0", "3"], ("bytes", "values"))
     codec = pair.tgt
     ids = codec.encode(["3", "5", " -1.5 "])
@@ -403,7 +403,7 @@ def test_values_are_numbers_in_the_unit_of_training(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [characters, utf8])
-def test_there_are_no_merges_to_leave_out(kind, numbers):
-    """BPE-dropout of one side leaves a side of characters or bytes as it is."""
+def test_codecs_without_merges_ignore_bpe_dropout(kind, numbers):
+    """So BPE-dropout for one side leaves a side of characters or bytes unchanged."""
     codec = kind.train(CONFIG, numbers.src)
     assert SubwordDropout(codec, 0.5, 1).encode(numbers.src) == codec.encode(numbers.src)

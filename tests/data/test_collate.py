@@ -1,4 +1,4 @@
-"""From sequences and places to the arrays of a batch."""
+"""Collation: from sequences and their placement to the arrays of a batch."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ PAIRS = TokenStore(SRC, TGT)
 examples = Translate().examples
 
 
-def test_long_sequences_are_cut_before_their_last_id():
+def test_truncation_keeps_the_last_id():
     texts = Ragged.from_lists([[5, 6, 7, 8, 2], [5, 2], [], [5, 6, 2], [9, 8, 7, 2]])
     found = texts.cut(3, 2)
     lists = [found.sequence(i).tolist() for i in range(len(found.lengths))]
@@ -31,7 +31,7 @@ def test_ragged():
     assert (empty.starts.tolist(), empty.ids.tolist()) == ([], [])
 
 
-def test_one_pair_a_row():
+def test_one_pair_per_row():
     batch = examples(PAIRS, one_per_row(np.array([2, 0])), 3, 5, 3)
     assert batch.src.inputs.tolist() == [[31, 32, 33, EOS, 0], [11, 12, EOS, 0, 0], [0] * 5]
     assert batch.src.pos.tolist() == [[0, 1, 2, 3, 0], [0, 1, 2, 0, 0], [0] * 5]
@@ -45,8 +45,8 @@ def test_one_pair_a_row():
     assert {x.dtype for x in arrays} == {np.dtype(np.int32)}
 
 
-def test_several_pairs_a_row():
-    """Each pair starts with BOS and position 0, and nothing leaks over from the one before."""
+def test_several_pairs_per_row():
+    """Each pair starts with BOS and position 0, and nothing leaks from the one before."""
     place = Placement(*map(np.array, ([1, 0, 2], [0, 0, 1], [0, 2, 0], [0, 3, 0], [1, 2, 1])))
     batch = examples(PAIRS, place, 2, 6, 5)
     assert batch.src.inputs.tolist() == [[21, EOS, 11, 12, EOS, 0], [31, 32, 33, EOS, 0, 0]]
@@ -58,7 +58,7 @@ def test_several_pairs_a_row():
     assert batch.tgt.seg.tolist() == [[1, 1, 1, 2, 2], [1, 1, 0, 0, 0]]
 
 
-def test_nothing_at_all():
+def test_a_batch_without_pairs():
     batch = examples(PAIRS, one_per_row(np.array([], np.int64)), 2, 3, 4)
     assert batch.src.inputs.shape == (2, 3)
     assert batch.tgt.inputs.shape == (2, 4)
@@ -67,8 +67,8 @@ def test_nothing_at_all():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_shift_in_general(seed, make_store):
-    """Where a segment goes on, the input is the output before it; where it starts, BOS."""
+def test_target_inputs_are_the_labels_shifted_right(seed, make_store):
+    """Within a segment the input is the previous label; at its start it is BOS."""
     store = make_store(count=20, longest=9, seed=seed)
     batch = examples(store, one_per_row(np.arange(20)), 24, 9, 9)
     for row in range(24):
@@ -78,8 +78,8 @@ def test_the_shift_in_general(seed, make_store):
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-def test_rows_of_one_sequence_are_laid_out_as_any_others(ahead):
-    """At the beginning of the first rows, which is a way of its own, as in an order of rows."""
+def test_single_sequence_rows_are_laid_out_like_any_others(ahead):
+    """The fast path for one sequence per row, in row order, agrees with the general one."""
     chance = np.random.default_rng(0)
     lengths = chance.integers(0, 9, 40)
     lengths[-1] = 0  # begins where the ids end

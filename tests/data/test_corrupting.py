@@ -1,4 +1,4 @@
-"""Texts that lose spans, and noisy texts: what is read and written, by counting and by hand."""
+"""Span corruption and denoising: sources and targets, by counting and by hand."""
 
 import itertools
 import re
@@ -27,7 +27,7 @@ from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, OURS, PAD
 
-MASK, STOP, FIRST, TEXT = 4, 5, 100, 1000  # <mask>, a full stop, <extra_id_0>, the first of a text
+MASK, STOP, FIRST, TEXT = 4, 5, 100, 1000  # <mask>, full stop, <extra_id_0>, first piece of a text
 CODEC: Any = SimpleNamespace(
     size=9000, special={**SPECIAL, "mask": MASK},
     decode=lambda ids: "." if ids[0] == STOP else "x",
@@ -43,14 +43,14 @@ def items_of(lists: list[list[int]], name: str, **fields: Any) -> TokenStore:
 
 
 def batch_of(items: TokenStore, name: str, draw: Draw, placement: Placement | None = None) -> Batch:
-    """Return all items, one a row."""
+    """Return all items, one per row."""
     longest = items.sides(int(np.maximum(*items.lengths).max()))
     place = one_per_row(np.arange(len(items))) if placement is None else placement
     return SETTINGS[name].examples(items, place, len(items), *longest, draw)
 
 
 def sides(batch: Batch) -> list[tuple[list[int], list[int]]]:
-    """Return what is read and written in each row, without padding."""
+    """Return the source and the target of each row, without padding."""
     labels = batch.targets["tokens"].labels
     return [
         (read[read != PAD].tolist(), written[written != PAD].tolist())
@@ -59,7 +59,7 @@ def sides(batch: Batch) -> list[tuple[list[int], list[int]]]:
 
 
 def counted(*lengths: int) -> list[list[int]]:
-    """Return texts of which no two pieces are the same."""
+    """Return texts in which no piece occurs twice."""
     first = np.cumsum([TEXT, *lengths])
     return [list(range(a, a + n)) for a, n in zip(first, lengths, strict=False)]
 
@@ -75,13 +75,13 @@ def corrupted(lengths: list[int], draw: Draw = Draw(), **fields: Any) -> list:  
 
 
 def authors(length: int, density: float, mean: float) -> tuple[int, int]:
-    """Return (pieces lost, spans) as the paper's code computes them: one text, in scalars."""
+    """Return (removed pieces, spans) as the paper's code computes them, in scalars for one text."""
     lost = round(float(np.float32(length) * np.float32(density)))
     lost = min(max(lost, 1), length - 1)
     return lost, max(round(float(np.float32(lost) / np.float32(mean))), 1)
 
 
-def test_how_much_is_lost_is_as_in_the_authors_code():
+def test_noise_and_span_counts_match_the_authors_code():
     for density, mean in ((0.15, 3.0), (0.15, 8.0), (0.5, 3.0), (0.1, 1.0)):
         lengths = np.arange(2, 1500)
         expected = [authors(n, density, mean) for n in lengths.tolist()]
@@ -92,8 +92,8 @@ def test_how_much_is_lost_is_as_in_the_authors_code():
 @pytest.mark.parametrize(
     ("window", "text", "written"), [(512, 568, 114), (128, 141, 29), (256, 284, 58)]
 )
-def test_windows_are_as_long_as_fills_what_is_read(window, text, written):
-    """The published pairs of lengths."""
+def test_window_lengths_match_the_published_ones(window, text, written):
+    """A window of text is as long as fills the source; the published pairs of lengths."""
     spans = Spans()
     assert spans.window(window) == text
     assert [int(n) for n in spans.sides(np.array(text))] == [window, written]
@@ -107,9 +107,9 @@ def test_windows_are_as_long_as_fills_what_is_read(window, text, written):
     st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(0, 99),
     st.sampled_from([0.15, 0.5, 0.9]), st.sampled_from([1.0, 3.0, 7.5]),
 )  # fmt: skip
-def test_what_is_read_and_written_give_back_the_text(lengths, epoch, density, mean):
-    """Each sentinel that is read stands for what is written behind it; sides are as long as said,
-    and nothing that is written, but sentinels, is read.
+def test_source_and_target_together_restore_the_text(lengths, epoch, density, mean):
+    """Each sentinel of the source stands for what follows it in the target; the sides have the
+    stated lengths, and no piece of the text is on both.
     """
     fields = {"noise_density": density, "mean_span_length": mean, "sentinels": 600}
     spans = Spans(density, mean)
@@ -120,7 +120,7 @@ def test_what_is_read_and_written_give_back_the_text(lengths, epoch, density, me
         behind: dict[int, list[int]] = {}
         for piece in written[:-1]:
             if piece < TEXT:
-                assert piece == FIRST + len(behind)  # in their order, each once
+                assert piece == FIRST + len(behind)  # in order, each once
                 behind[piece] = []
             else:
                 behind[max(behind)].append(piece)
@@ -130,13 +130,13 @@ def test_what_is_read_and_written_give_back_the_text(lengths, epoch, density, me
         assert (len(read), len(written)) == tuple(int(n) for n in spans.sides(np.array(len(text))))
         if len(text) > 1:
             assert read[0] >= TEXT
-            assert read[-2] < TEXT  # a text ends with what is lost
+            assert read[-2] < TEXT  # a text ends with a removed span
             assert all(behind.values())
             assert not any(a < TEXT and b < TEXT for a, b in itertools.pairwise(read[:-1]))
 
 
-def test_by_hand(monkeypatch):
-    """What the code makes of 12 pieces whose third, fourth, eighth and last two are lost."""
+def test_span_corruption_by_hand(monkeypatch):
+    """The result for 12 pieces of which the third, fourth, eighth and last two are removed."""
     text = list(range(TEXT, TEXT + 12))
     items = items_of([text], "span_corruption", noise_density=0.42, mean_span_length=5 / 3)
     monkeypatch.setattr(
@@ -149,9 +149,9 @@ def test_by_hand(monkeypatch):
     assert written == [one, *text[2:4], two, text[7], three, *text[10:], EOS]
 
 
-def mask_of_the_code(length: int, density: float, mean: float, generator: Any) -> np.ndarray:
-    """T5's noise mask, from its definition: both totals are cut at random places into as many
-    parts, by shuffling marks among the gaps, and parts alternate, what is kept first.
+def reference_mask(length: int, density: float, mean: float, generator: Any) -> np.ndarray:
+    """Return T5's noise mask by its definition: both totals are split at random into equally many
+    parts, by shuffling marks among the gaps, and parts alternate, beginning with a kept one.
     """
     lost, spans = authors(length, density, mean)
 
@@ -166,34 +166,34 @@ def mask_of_the_code(length: int, density: float, mean: float, generator: Any) -
     return np.array(mask)
 
 
-def test_masks_are_distributed_as_those_of_the_code():
-    """Of 12 pieces 4 are lost, in 2 spans: 21 masks, of which each is as likely as in the code."""
+def test_masks_have_the_distribution_of_the_authors_code():
+    """4 of 12 pieces are removed, in 2 spans: 21 masks, each as likely as in the authors' code."""
     density, mean, count = 0.34, 2.0, 4000
     generator = np.random.default_rng(0)
     theirs = Counter(
-        tuple(mask_of_the_code(12, density, mean, generator).tolist()) for _ in range(count)
+        tuple(reference_mask(12, density, mean, generator).tolist()) for _ in range(count)
     )
     texts = Many(np.zeros(12 * count, int), np.repeat(np.arange(count), 12), np.arange(count))
     lost, _, _ = Spans(density, mean).lost(texts, Draw(1, 2))
     ours = Counter(tuple(row) for row in lost.reshape(count, 12).tolist())
     assert ours.keys() == theirs.keys()
-    assert len(ours) == 21  # 7 ways of cutting what is kept, and 3 of cutting what is lost
+    assert len(ours) == 21  # 7 ways to split the kept pieces times 3 to split the removed ones
     for masks in (ours, theirs):
         chi2 = sum((n - count / 21) ** 2 / (count / 21) for n in masks.values())
-        assert chi2 < 45  # of 20 degrees of freedom, p = 0.001
+        assert chi2 < 45  # 20 degrees of freedom, p = 0.001
 
 
-def test_draws_are_new_each_epoch_and_always_the_same():
+def test_draws_change_with_the_epoch_and_are_reproducible():
     one, same, other = (corrupted([40, 50], Draw(1, epoch)) for epoch in (2, 2, 3))
     assert one == same != other
     assert corrupted([40, 50], Draw(2, 2)) != one
     items = items_of(counted(40, 50), "span_corruption", window=600)
     alone = sides(batch_of(items, "span_corruption", Draw(1, 2), one_per_row(np.array([1]))))
-    assert alone[0] == one[1]  # whatever comes with it
+    assert alone[0] == one[1]  # whatever else is in the batch
 
 
-def test_a_bucket_is_as_long_on_each_side_as_its_texts_can_be():
-    """What is written is far shorter than what is read, and costs no more than it takes."""
+def test_each_side_of_a_bucket_is_as_long_as_its_texts_need():
+    """Targets are far shorter than sources, and take no more room than they need."""
     lengths = np.random.default_rng(0).integers(20, 130, 300).tolist()
     items = items_of(counted(*lengths), "span_corruption", window=128)
     config = DataConfig(max_length=128, tokens_per_batch=2048, num_buckets=4)
@@ -205,7 +205,7 @@ def test_a_bucket_is_as_long_on_each_side_as_its_texts_can_be():
         assert written <= shape.tgt_length <= shape.src_length // 3
 
 
-def test_sentinels_that_are_missing_are_refused():
+def test_missing_sentinels_and_masks_are_rejected():
     fields = {"window": 512, "sentinels": 27}
     with pytest.raises(UserError, match=r"sentinels=27: .*window=512 loses up to 28 spans; raise"):
         items_of(counted(9), "span_corruption", **fields)
@@ -255,7 +255,7 @@ def many(count: int, length: int) -> Many:
     st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 99),
     st.sampled_from([0.0, 0.3, 0.9]), st.sampled_from([0.0, 0.5]),
 )  # fmt: skip
-def test_the_text_is_written_whole_and_read_in_part(lengths, epoch, infilling, other):
+def test_the_target_is_the_whole_text_and_the_source_part_of_it(lengths, epoch, infilling, other):
     fields = {
         "text_infilling_rate": infilling, "token_masking_rate": other, "token_deletion_rate": other,
         "document_rotation_rate": other, "sentence_permutation_rate": other,
@@ -269,13 +269,13 @@ def test_the_text_is_written_whole_and_read_in_part(lengths, epoch, infilling, o
         assert not kept - Counter(text)
 
 
-def test_without_noise_the_text_is_read():
+def test_without_noise_the_source_is_the_text():
     ((read, written),) = noisy(counted(50), **PLAIN)
     assert read == written
 
 
-def test_shares_of_masks_and_deletions():
-    """Of 40,000 pieces, to four standard errors; what is not masked is in its place."""
+def test_masking_and_deletion_rates():
+    """Of 40,000 pieces, within four standard errors; unmasked pieces stay in place."""
     lists = counted(*[400] * 20)
     for field, rate in (("token_masking_rate", 0.15), ("token_deletion_rate", 0.25)):
         kept = 0
@@ -290,9 +290,9 @@ def test_shares_of_masks_and_deletions():
         assert abs(kept / 8000 - 1 + rate) < 4 * (rate * (1 - rate) / 8000) ** 0.5
 
 
-def test_spans_that_are_filled_in_are_poissons():
-    """30 % of each text is lost; lengths of spans, but the last of a text, which is cut, are those
-    of Poisson, 0 included, where a text is so long that no MASK makes it longer than it was.
+def test_lengths_of_infilled_spans_are_poisson_distributed():
+    """30 % of each text is removed. Spans, except the last one of a text, which is cut, have
+    Poisson lengths, including 0, in texts so long that no MASK makes them longer than they were.
     """
     count, length, mean = 40, 900, 3.0
     texts = many(count, length)
@@ -301,7 +301,7 @@ def test_spans_that_are_filled_in_are_poissons():
     for owner in range(count):
         row = found.ids[found.owner == owner]
         assert (row != MASK).sum() == length - 270
-        # A run of masks stands for what lies between its neighbours: those of one are clear.
+        # A run of masks replaces what lay between its neighbours: only runs of one are unambiguous.
         kept = np.flatnonzero(row != MASK)
         for a, b in itertools.pairwise(kept.tolist()):
             if b - a == 2:
@@ -314,8 +314,8 @@ def test_spans_that_are_filled_in_are_poissons():
     assert abs(masks - 270 / mean) < 2
 
 
-def test_pieces_in_the_midst_are_alike_likely_to_be_lost():
-    """Those at the ends, less: a span that held one would reach out of the text."""
+def test_pieces_away_from_the_ends_are_equally_likely_to_be_removed():
+    """Those near the ends less so: a span that held one would extend beyond the text."""
     hits = np.zeros(20)
     for epoch in range(600):
         found = infilled(many(1, 20), 0.3, 3.0, MASK, Draw(1, epoch), 0)
@@ -325,8 +325,8 @@ def test_pieces_in_the_midst_are_alike_likely_to_be_lost():
     assert abs(hits[:10].sum() - 1800) < 150
 
 
-def test_sentences_change_places_whole():
-    """They end with full stops, and the last with its text; all orders are alike likely."""
+def test_sentences_are_permuted_whole():
+    """They end with full stops, the last one with its text; all orders are equally likely."""
     text = [10, 11, STOP, 20, STOP, STOP, 30, 31, 32]
     sentences = [[10, 11, STOP], [20, STOP, STOP], [30, 31, 32]]
     orders: Counter[tuple] = Counter()
@@ -337,7 +337,7 @@ def test_sentences_change_places_whole():
         orders[tuple(order)] += 1
     assert len(orders) == 6
     assert all(abs(n - 100) < 40 for n in orders.values())
-    # Of four sentences half change places, the others stay.
+    # Half of four sentences change places, the others stay.
     ends = np.arange(99) == STOP
     lines = Many(np.array([10, STOP, 20, STOP, 30, STOP, 40]), np.zeros(7, int), np.zeros(1, int))
     moved = Counter()
@@ -349,7 +349,7 @@ def test_sentences_change_places_whole():
     assert moved.keys() == {0, 2}
 
 
-def test_documents_begin_with_any_of_their_pieces():
+def test_documents_are_rotated_to_begin_with_any_piece():
     starts: Counter[int] = Counter()
     text = counted(10)[0]
     drawn = [noisy([text] * 50, Draw(3, e), **PLAIN, document_rotation_rate=1.0) for e in range(10)]
@@ -362,8 +362,8 @@ def test_documents_begin_with_any_of_their_pieces():
     assert abs(sum(read[:-1] == text for read, _ in itertools.chain(*drawn)) - 220) < 50
 
 
-def test_texts_are_cut_in_every_way():
-    """5 into 3 parts: 6 ways; nothing into 2 parts is two of nothing."""
+def test_totals_are_split_in_every_way_equally_often():
+    """5 into 3 parts has 6 ways; 0 into 2 parts gives two zeros."""
     numbers = np.arange(3000)
     totals, counts = (np.tile(x, 1000) for x in ([5, 0, 2], [3, 2, 1]))
     found = parts_of(totals, counts, Keys(Draw(), numbers, 0)).reshape(1000, 6)
@@ -374,8 +374,7 @@ def test_texts_are_cut_in_every_way():
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_begins_are_of_the_codec(name):
-    """EOS, and what stands before the first label, are the target codec's."""
+def test_bos_and_eos_are_those_of_the_target_codec(name):
     store = TokenStore(NOTHING, Ragged.from_lists([[TEXT, TEXT + 1]]), OURS._replace(bos=0, eos=7))
     items = SETTINGS[name].items(store, ObjectiveConfig(name), CODEC)
     batch = batch_of(items, name, Draw())
@@ -386,7 +385,7 @@ def test_begins_are_of_the_codec(name):
 # --- prompts ------------------------------------------------------------------------------------
 
 WORDS = ["the man said that the dog runs", "a dog said the man runs over the hill"] * 9
-# How what is read looks as text.
+# How a source looks as text.
 SURFACES = {
     "subwords": lambda pieces: "".join(pieces).replace("▁", " ").removeprefix(" "),
     "wordpiece": " ".join,
@@ -395,8 +394,8 @@ SURFACES = {
 
 
 @pytest.mark.parametrize("kind", SURFACES)
-def test_a_prompt_is_what_training_reads_of_a_text_that_lost_its_spans(kind):
-    """A space before a sentinel is the span's; of characters it is one that was kept."""
+def test_a_prompt_is_encoded_like_a_source_in_training(kind):
+    """A space before a sentinel belongs to the span; with characters it is a kept piece."""
     config = ObjectiveConfig("span_corruption", window=64, sentinels=8)
     codec = CODECS[kind].train(TokenizerConfig(vocab_size=61), WORDS, config.symbols)
     ids = Ragged.from_lists(codec.encode(WORDS, eos=False))

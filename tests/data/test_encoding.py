@@ -1,4 +1,4 @@
-"""A store is the same whoever encodes it, however often it is killed."""
+"""Encoding a store: the same bytes from any number of processes, however often they are killed."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def content(cache) -> dict[str, bytes]:
     ("sampling", "frame"),
     [(Sampling(0.3, 3, 5), Frame()), (None, Frame(bos=True, eos=False, cut="words"))],
 )
-def test_the_bytes_are_the_same_whatever_the_number_of_processes(
+def test_a_store_does_not_depend_on_the_number_of_processes(
     numbers, tokenizers, tmp_path, sampling, frame
 ):
     for processes in (1, 2):
@@ -55,13 +55,13 @@ def test_the_bytes_are_the_same_whatever_the_number_of_processes(
 
 
 class Stopped(BaseException):
-    """As a kill would: nothing is tidied up."""
+    """An interruption like a kill: nothing is cleaned up."""
 
 
 @pytest.mark.parametrize("damage", ["none", "cut", "flipped", "row", "journal"])
 @pytest.mark.parametrize("side", ["src", "tgt"])
-def test_what_was_stopped_goes_on(numbers, tokenizers, tmp_path, monkeypatch, damage, side):
-    """From what is there and intact, which is not encoded again."""
+def test_interrupted_encoding_resumes(numbers, tokenizers, tmp_path, monkeypatch, damage, side):
+    """From the parts that are intact, which are not encoded again."""
     open_store(numbers, tokenizers, tmp_path / "whole", processes=1)
     append, parts = GrowingSide.append, 0
 
@@ -88,12 +88,12 @@ def test_what_was_stopped_goes_on(numbers, tokenizers, tmp_path, monkeypatch, da
         journal.write_text(rows[:-9])
     if damage == "journal":
         journal.unlink()
-    (partial / "tgt.ids").open("ab").write(b"half a part")  # which no row of the journal has
+    (partial / "tgt.ids").open("ab").write(b"half a part")  # in no row of the journal
     encoding = []
     monkeypatch.setattr(GrowingSide, "append", lambda *x: (encoding.append(x), append(*x)))
     open_store(numbers, tokenizers, tmp_path / "cut", processes=1)
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
-    whole = 12 if side == "src" else 7  # parts of that side that were there
+    whole = 12 if side == "src" else 7  # parts of that side already written
     again = {"none": 0, "row": 1, "journal": whole}
     if damage in again:
         assert len(encoding) == 5 + again[damage]
@@ -112,11 +112,11 @@ place = Path(sys.argv[1])
 lines = [f"{i} eins zwei {i * i}" for i in range(6_000)]
 pair = TokenizerPair.load(place, joint=False)
 token_store.open_store(Corpus(lines, lines[::-1], "lines"), pair, place, processes=2)
-"""  # not guarded by __name__, as scripts of users are
+"""  # without a `__name__` guard, like users' scripts
 
 
-def test_a_process_that_is_killed_goes_on(tokenizers, tmp_path):
-    """And those that work for it end with it."""
+def test_a_killed_process_resumes(tokenizers, tmp_path):
+    """And its workers end with it."""
     tokenizers.save(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
@@ -136,7 +136,7 @@ def test_a_process_that_is_killed_goes_on(tokenizers, tmp_path):
     assert content(tmp_path) == content(tmp_path / "whole")
 
 
-def test_a_process_that_encodes_and_is_killed_says_so(numbers, tokenizers, tmp_path, monkeypatch):
+def test_a_killed_worker_is_reported(numbers, tokenizers, tmp_path, monkeypatch):
     started = []
 
     class Noted(subprocess.Popen):
@@ -163,7 +163,7 @@ def test_a_process_that_encodes_and_is_killed_says_so(numbers, tokenizers, tmp_p
 
 
 class Picky(Bytes):
-    """A codec that refuses a line; of one's own, so that no other process knows it."""
+    """A codec that rejects a line, defined here so that no other process knows it."""
 
     def encode(self, texts, bos=False, eos=True):
         if "x" in texts:
@@ -172,7 +172,7 @@ class Picky(Bytes):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_errors_arrive(tokenizers, processes):
+def test_encoding_errors_are_raised(tokenizers, processes):
     codec = Picky(train_pair(TokenizerConfig(), ["a"], ["a"], ("bytes", "bytes")).src.model)
     with pytest.raises(UserError, match="x is refused"):
         list(encoded(Encoder(codec), [(["a"], 0), (["x"], 1)], processes))
@@ -180,8 +180,8 @@ def test_errors_arrive(tokenizers, processes):
         list(encoded(Encoder(tokenizers.src), [([3], 0)], processes))
 
 
-def test_a_store_of_many_texts_takes_little_memory(tokenizers, tmp_path):
-    """Of its lines no process has more than a few."""
+def test_encoding_many_texts_takes_little_memory(tokenizers, tmp_path):
+    """No process holds more than a few of the lines."""
     program = PROGRAM.replace("_CHUNK = 100", "_CHUNK = 5000").replace(
         'lines = [f"{i} eins zwei {i * i}" for i in range(6_000)]',
         "from transformer_jax.data import lines as files; files.HELD = 0\n"
@@ -208,11 +208,11 @@ def test_a_store_of_many_texts_takes_little_memory(tokenizers, tmp_path):
         )  # fmt: skip
         peaks.append(np.array(found.stdout.split(), int) / 1e3)
     own, children = peaks[1] - peaks[0]
-    assert own < 20  # MB; 13, and 25 with the lines held
+    assert own < 20  # MB; 13 measured, 25 with the lines in memory
     assert children < 20
 
 
-def test_no_flipped_bit_goes_unnoticed(numbers, tokenizers, tmp_path):
+def test_flipped_bits_are_detected(numbers, tokenizers, tmp_path):
     open_store(numbers, tokenizers, tmp_path, processes=1)
     (place,) = [path for path in (tmp_path / "tokens").iterdir() if path.is_dir()]
     assert intact(place)

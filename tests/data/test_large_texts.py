@@ -1,4 +1,4 @@
-"""Texts that are not held in memory are the same texts, and so is all that follows from them."""
+"""Texts read on demand: they, and all that is derived from them, equal those held in memory."""
 
 import gzip
 import pickle
@@ -22,7 +22,7 @@ ENDINGS = [b"", b"\n", b"a", b"a\n\n", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\xef
 
 @pytest.fixture(autouse=True)
 def small_blocks(tmp_path, monkeypatch):
-    """No file is small, and each is looked at few bytes at a time."""
+    """Treat every file as large, and process it a few bytes at a time."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(lines, "HELD", -1)
     monkeypatch.setattr(lines, "_BLOCK", 3)
@@ -31,18 +31,18 @@ def small_blocks(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("raw", ENDINGS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_lines_are_those_of_a_file_that_is_held(tmp_path, raw, packed):
+def test_lines_equal_those_of_a_file_held_in_memory(tmp_path, raw, packed):
     path = tmp_path / ("x.en.gz" if packed else "x.en")
     path.write_bytes(gzip.compress(raw) if packed else raw)
     held = read_lines(path)
-    for _ in range(2):  # found, and remembered
+    for _ in range(2):  # indexed, then cached
         found = lines_of(path)
         assert isinstance(found, Lines)
         assert list(found) == held == [found[i] for i in range(len(held))]
         assert len(found) == len(held)
 
 
-def test_slices_are_those_of_a_list(tmp_path):
+def test_slices_equal_those_of_a_list(tmp_path):
     path = tmp_path / "x"
     path.write_text("\n".join(map(str, range(50))))
     held = read_lines(path)
@@ -62,14 +62,14 @@ def test_slices_are_those_of_a_list(tmp_path):
         assert texts[-1] == expected[-1]
 
 
-def test_joined_texts_that_are_held_are_a_list():
+def test_joined_texts_held_in_memory_are_a_list():
     assert joined([["a"], (), ["b"]]) == ["a", "b"]
     arrays = [np.zeros(2), np.ones(2)]
     assert joined([arrays[:1], arrays[1:]]) == arrays
 
 
 @pytest.mark.parametrize("raw", [b"one\ntwo\nth\xffree\n", b"one\ntw\xc3", b"\xef\xbb\xbf\xff"])
-def test_text_that_is_not_utf8_is_refused_alike(tmp_path, raw):
+def test_invalid_utf8_is_rejected_with_the_same_message(tmp_path, raw):
     path = tmp_path / "x"
     path.write_bytes(raw)
     with pytest.raises(UserError) as held:
@@ -80,7 +80,7 @@ def test_text_that_is_not_utf8_is_refused_alike(tmp_path, raw):
     assert [x.name for x in (tmp_path / "cache" / "lines").iterdir()] == []
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_rejected(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         lines_of(tmp_path / "x")
     path = tmp_path / "x.gz"
@@ -89,7 +89,7 @@ def test_files_that_cannot_be_read(tmp_path):
         lines_of(path)
 
 
-def test_a_file_that_changes_is_noticed(tmp_path):
+def test_a_changed_file_is_detected(tmp_path):
     path = tmp_path / "x"
     path.write_text("one\ntwo\n")
     found = lines_of(path)
@@ -99,8 +99,8 @@ def test_a_file_that_changes_is_noticed(tmp_path):
     assert list(lines_of(path)) == ["another"]
 
 
-def test_the_fingerprint_is_that_of_texts_that_are_held(tmp_path, monkeypatch):
-    """Also of several parts, behind prefixes; it is remembered until a file changes."""
+def test_the_fingerprint_equals_that_of_texts_held_in_memory(tmp_path, monkeypatch):
+    """Also for several parts with prefixes; it is cached until a file changes."""
     for part in "ab":
         for language in ("en", "de"):
             (tmp_path / f"{part}.{language}").write_text(f"{part} {language}\n\n" * 30)
@@ -124,7 +124,7 @@ NUMBERS = DataConfig(source="spelled_numbers", source_language="de", target_lang
                      num_examples=(300, 40, 20), max_number=1_000_000)  # fmt: skip
 
 
-def test_numbers_are_spelled_when_they_are_read(monkeypatch):
+def test_numbers_are_spelled_on_demand(monkeypatch):
     lazy = [sources.load(NUMBERS, split) for split in spelled_numbers.SPLITS]
     with monkeypatch.context() as patch:
         patch.setattr(spelled_numbers, "_HELD", 10**9)
@@ -137,7 +137,7 @@ def test_numbers_are_spelled_when_they_are_read(monkeypatch):
     assert len({one.fingerprint for one in lazy}) == 3
 
 
-def test_many_numbers_have_a_fingerprint_before_they_are_drawn(monkeypatch):
+def test_many_numbers_are_fingerprinted_without_being_drawn(monkeypatch):
     monkeypatch.setattr(spelled_numbers, "draw", lambda *_: pytest.fail("drawn"))
     config = DataConfig(source="spelled_numbers", source_language="de", target_language="en",
                         num_examples=(36_000_000, 500, 500))  # fmt: skip

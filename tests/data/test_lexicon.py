@@ -1,4 +1,4 @@
-"""IBM Model 1 is what its formula says; shortlists are its likeliest pieces."""
+"""IBM Model 1 against its formula, and shortlists of its likeliest pieces."""
 
 from collections import defaultdict
 
@@ -20,18 +20,18 @@ def texts(size: int) -> list[list[int]]:
 
 
 STORE = TokenStore(Ragged.from_lists(texts(SOURCES)), Ragged.from_lists(texts(TARGETS)))
-EMPTY = SOURCES  # in place of a source piece
+EMPTY = SOURCES  # index of the empty word
 
 
 def naively(rounds: int) -> dict[tuple[int, int], float]:
-    """Return p(target piece | source piece) by EM in loops, of pairs that occur together."""
+    """Return p(target piece | source piece) by EM in loops, for pairs that occur together."""
     p: dict = defaultdict(lambda: 1.0)
     for _ in range(rounds):
         counts: dict = defaultdict(float)
         for i in range(len(STORE)):
             src = [*STORE.src.sequence(i).tolist(), EMPTY]
             tgt = STORE.tgt.sequence(i).tolist()
-            if len(src) < 3 or len(tgt) < 2:  # of an EOS alone
+            if len(src) < 3 or len(tgt) < 2:  # a side with EOS only
                 continue
             for t in tgt:
                 total = sum(p[s, t] for s in src)
@@ -45,7 +45,7 @@ def naively(rounds: int) -> dict[tuple[int, int], float]:
 
 
 def table(found: Lexicon) -> np.ndarray:
-    """Return all probabilities, [S+1 V], those by the empty word last."""
+    """Return all probabilities, [S+1 V], with those given the empty word last."""
     p = np.zeros((SOURCES + 1, TARGETS))
     rows = np.repeat(np.arange(SOURCES), np.diff(found.starts))
     p[rows, found.pieces], p[EMPTY] = found.probabilities, found.empty
@@ -53,7 +53,7 @@ def table(found: Lexicon) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rounds", [1, 4])
-def test_estimate_is_model_1(rounds):
+def test_estimates_match_ibm_model_1(rounds):
     expected = np.zeros((SOURCES + 1, TARGETS))
     for (s, t), p in naively(rounds).items():
         expected[s, t] = p
@@ -62,7 +62,7 @@ def test_estimate_is_model_1(rounds):
     )
 
 
-def test_chunks_do_not_show(monkeypatch):
+def test_chunking_does_not_change_the_estimate(monkeypatch):
     whole = table(estimate(STORE, SIZES, ""))
     monkeypatch.setattr(lexicon, "_CHUNK", 50)
     done: list[int] = []
@@ -73,7 +73,7 @@ def test_chunks_do_not_show(monkeypatch):
 
 
 def test_a_large_corpus_is_sampled():
-    """Within the bound, the same pairs each time, and not the first ones."""
+    """Within the limit, the same pairs every time, and not only the first ones."""
     src, tgt = STORE.lengths
     chosen = sample(STORE, 300)
     assert 200 < ((src[chosen] + 1) * tgt[chosen]).sum() <= 300
@@ -82,7 +82,7 @@ def test_a_large_corpus_is_sampled():
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, TARGETS, 99])
-def test_a_shortlist_is_what_is_likeliest(size):
+def test_a_shortlist_contains_the_likeliest_pieces(size):
     found = estimate(STORE, SIZES, "")
     p = table(found)
     for ids in ([3], [4, 4, 5], [8, 2, 7, 6]):
@@ -96,8 +96,8 @@ def test_a_shortlist_is_what_is_likeliest(size):
         assert len({*listed.tolist()}) == min(size, TARGETS)
 
 
-def test_file(tmp_path):
-    """It is read as it was written; another's, a damaged or a missing one is refused."""
+def test_saving_and_loading(tmp_path):
+    """A file loads as saved; one for other tokenizers, a damaged or a missing one is rejected."""
     made = estimate(STORE, SIZES, "mine")
     path = made.save(tmp_path)
     np.testing.assert_array_equal(table(Lexicon.load(tmp_path, "mine")), table(made))

@@ -1,4 +1,4 @@
-"""ListOps: what a text is, what its value is, and how often what occurs; and texts to be copied."""
+"""ListOps: texts, their values and their distribution; and the copying task."""
 
 import random
 from collections import Counter
@@ -21,7 +21,7 @@ SHORT = DataConfig(
 BY_HAND = {
     "[MIN": lambda values: sorted(values)[0],
     "[MAX": lambda values: sorted(values)[-1],
-    # Of an even number, half of the sum of both in the middle, without its fraction.
+    # Of an even number, the mean of the two in the middle, rounded down.
     "[MED": lambda values: (
         (sorted(values)[(len(values) - 1) // 2] + sorted(values)[len(values) // 2]) // 2
     ),
@@ -30,7 +30,7 @@ BY_HAND = {
 
 
 def value(symbols: list[str]) -> tuple[int, int]:
-    """Read one tree from the front of a list, which is used up; return its value and its depth."""
+    """Consume one tree from the front of a list; return its value and its depth."""
     head = symbols.pop(0)
     if head.isdigit():
         return int(head), 1
@@ -44,7 +44,7 @@ def value(symbols: list[str]) -> tuple[int, int]:
     return BY_HAND[head](values), deepest + 1
 
 
-def test_values_are_those_of_the_lists():
+def test_values_match_the_expressions():
     deepest = 0
     for split in ("train", "validation", "test"):
         corpus = sources.load(SHORT, split)
@@ -57,7 +57,7 @@ def test_values_are_those_of_the_lists():
     assert deepest == 5
 
 
-def test_splits_share_no_text_and_are_always_the_same():
+def test_splits_share_no_text_and_are_reproducible():
     found = [sources.load(SHORT, split) for split in ("train", "validation", "test")]
     assert [len(corpus) for corpus in found] == [400, 30, 30]
     assert len({text for corpus in found for text in corpus.src}) == 460
@@ -68,7 +68,7 @@ def test_splits_share_no_text_and_are_always_the_same():
 
 
 def test_nodes_are_drawn_as_published():
-    """A quarter of those that may be lists are, of four operators and all numbers of arguments."""
+    """A quarter of the nodes that may be lists are, with four operators and all argument counts."""
     chance, kinds, counts = random.Random(1), Counter[str](), Counter[int]()
     for _ in range(4000):
         found = listops.tree(chance, 2, 5, 10**6)
@@ -84,8 +84,8 @@ def test_nodes_are_drawn_as_published():
     assert min(counts.values()) > 200
 
 
-def test_lengths_of_the_arena():
-    """Of 500 to 2,000 symbols; the mean of its own code's trees is 1,062, of 8 % that are kept."""
+def test_lengths_match_long_range_arena():
+    """500 to 2,000 symbols; the Arena's own code keeps 8 % of its trees, of mean length 1,062."""
     texts = [text for text, _ in listops.draw(150, (501, 1999), 10, 10)]
     lengths = [len(text.split()) for text in texts]
     assert 501 <= min(lengths) <= max(lengths) <= 1999
@@ -93,8 +93,8 @@ def test_lengths_of_the_arena():
 
 
 @pytest.mark.parametrize("lengths", [(1, 1), (70, 75)])
-def test_too_few_texts(lengths, monkeypatch):
-    """Of one digit there are ten; of three levels and three arguments none is longer than 17."""
+def test_too_few_possible_texts_are_rejected(lengths, monkeypatch):
+    """There are ten of one digit; none of three levels and three arguments is longer than 17."""
     monkeypatch.setattr(listops, "_TRIES", 2000)
     with pytest.raises(UserError, match=r"example_lengths=.* none is new and within"):
         listops.draw(40, lengths, 3, 3)
@@ -110,7 +110,7 @@ def test_copying():
 
 
 @pytest.mark.parametrize("variant", ["full", "arena-full"])
-def test_the_experiment_reads_what_is_made(variant, tmp_path):
+def test_the_experiment_prepares_the_generated_texts(variant, tmp_path):
     experiment = parse(load_config(f"configs/listops.py:{variant}"))
     few = replace(experiment.data, num_examples=(300, 20, 20))
     prepared = prepare(replace(experiment, data=few), WorkDir(tmp_path))

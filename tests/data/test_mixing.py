@@ -1,4 +1,4 @@
-"""Mixtures of corpora: how much of each an epoch has, and that none of it is lost."""
+"""Mixtures of corpora: the share of each in an epoch, with nothing lost; and prefixes."""
 
 import dataclasses
 from collections import Counter
@@ -42,8 +42,8 @@ def mixed(make_store, kind: str, config: DataConfig, seed: int = 7):
     return store, mixture, PLANS[kind](store, pairs, config, seed, mixture)
 
 
-def test_shares_are_those_of_the_paper():
-    """Of examples up to a limit, to the power of 1/T; of equal parts in the end (3.5.2)."""
+def test_shares_match_the_paper():
+    """Proportional to examples up to a limit, to the power of 1/T; equal for large T (3.5.2)."""
     for temperature, limit in ((1.0, None), (2.0, None), (2.0, 100), (1.0, 50), (1000.0, None)):
         config = dataclasses.replace(DATA, mixing_temperature=temperature, mixing_limit=limit)
         limited = [min(n, limit or n) ** (1 / temperature) for n in SIZES.values()]
@@ -55,8 +55,8 @@ def test_shares_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_an_epoch_has_the_shares_that_are_asked_for(make_store, kind):
-    """And is as long as without them; items of a part come equally often, but for one time."""
+def test_an_epoch_has_the_configured_shares(make_store, kind):
+    """At the usual length; items of a part appear equally often, to within one time."""
     store, mixture, plan = mixed(make_store, kind, WEIGHTED)
     seen: Counter[int] = Counter()
     for epoch in range(6):
@@ -65,7 +65,7 @@ def test_an_epoch_has_the_shares_that_are_asked_for(make_store, kind):
         np.testing.assert_allclose(counts / len(store), [0.4, 0.4, 0.2], atol=0.04)
         assert abs(len(pairs) - len(store)) < (6 if kind == "bucket" else 40)
         seen.update(pairs)
-        if kind == "bucket":  # of each part and length
+        if kind == "bucket":  # within each part and length
             times = np.array([seen[i] for i in range(len(store))])
             for part in range(3):
                 for bucket in range(3):
@@ -75,8 +75,8 @@ def test_an_epoch_has_the_shares_that_are_asked_for(make_store, kind):
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_batches_of_a_mixture_are_a_function_of_seed_and_number(make_store, kind):
-    """Through epochs, in any order; another seed has another order."""
+def test_batches_depend_only_on_seed_and_number(make_store, kind):
+    """Across epochs, in any order of access; another seed gives another order."""
     *_, plan = mixed(make_store, kind, WEIGHTED)
     *_, fresh = mixed(make_store, kind, WEIGHTED)
     *_, other = mixed(make_store, kind, WEIGHTED, seed=8)
@@ -87,8 +87,8 @@ def test_batches_of_a_mixture_are_a_function_of_seed_and_number(make_store, kind
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_without_a_mixture_nothing_changes(make_store, kind):
-    """All parts once an epoch; the order of before, which numpy makes of a number or of a range."""
+def test_without_a_mixture_every_item_appears_once_per_epoch(make_store, kind):
+    """In the same order as before mixtures: numpy permutes a number and a range alike."""
     store, mixture, plan = mixed(make_store, kind, DATA)
     assert mixture is None
     assert sorted(pairs_of(plan, 1)) == list(range(len(store)))
@@ -96,8 +96,8 @@ def test_without_a_mixture_nothing_changes(make_store, kind):
     np.testing.assert_array_equal(one, other)
 
 
-def test_windows_are_of_the_part_in_which_they_begin():
-    """Whatever an objective makes of texts, and how often they are there."""
+def test_windows_belong_to_the_part_in_which_they_begin():
+    """Whatever an objective makes of the texts, and however often they are repeated."""
     lengths = {"a": [9, 3], "b": [0, 12], "c": [5]}
     flat = [n for part in lengths.values() for n in part]
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([[9] * n for n in flat]))
@@ -120,16 +120,16 @@ def test_windows_are_of_the_part_in_which_they_begin():
 
 
 @pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - set(ONE_SIDED) - set(UNMIXED)))
-def test_pairs_are_of_the_part_in_which_they_stand(name):
+def test_pairs_belong_to_the_part_that_contains_them(name):
     targets = [[9] * n for n in (3, 1, 4, 1, 5)]
-    read = {"tag": sum(map(len, targets)), "classify_pairs": 2 * len(targets)}  # several a text
+    read = {"tag": sum(map(len, targets)), "classify_pairs": 2 * len(targets)}  # several per text
     sources = Ragged.from_lists([[9, 9]] * read.get(name, len(targets)))
     store = TokenStore(sources, Ragged.from_lists(targets))
     items = OBJECTIVES[name].items(store, ObjectiveConfig(name))
     assert part_of((2, 2, 1), store, items).tolist() == [0, 0, 1, 1, 2]
 
 
-def test_the_log_says_what_a_mixture_is(make_store):
+def test_the_log_describes_the_mixture(make_store):
     store, mixture, _ = mixed(make_store, "bucket", WEIGHTED)
     lines = describe(WEIGHTED, mixture, np.arange(len(store)))
     assert lines[0] == ("mixture: large: 400 items, 40.0 % of an epoch, each appearing 0.47 times")
@@ -137,8 +137,8 @@ def test_the_log_says_what_a_mixture_is(make_store):
     assert describe(DATA, None, np.arange(3)) == []
 
 
-def test_rare_lengths_are_in_every_epoch(make_store):
-    """At least one of each part and bucket, or its items would never come."""
+def test_rare_lengths_appear_in_every_epoch(make_store):
+    """At least one item of each part and bucket, or its items would never appear."""
     store = make_store([20] + [4] * 99, [20] + [4] * 99)
     config = dataclasses.replace(DATA, train=("one", "two"), weights=("one=0.1", "two=9"))
     mixture = mixture_of(config, part_of((50, 50), store, store), np.arange(100))
@@ -160,7 +160,7 @@ def corpus(tmp_path, **changes) -> DataConfig:
     )  # fmt: skip
 
 
-def test_prefixes_stand_before_the_sources_of_their_part(tmp_path):
+def test_prefixes_precede_the_sources_of_their_part(tmp_path):
     config = corpus(tmp_path, prefixes=("one=to German:", "two=<2de> <BT>"))
     found = sources.load(config, "train")
     assert found.src == ["to German: a", "", "to German: b", "<2de> <BT> c", "<2de> <BT> d"]
@@ -171,7 +171,7 @@ def test_prefixes_stand_before_the_sources_of_their_part(tmp_path):
     assert plain.src == plain.tgt
 
 
-def test_parts_that_are_whole_files(tmp_path):
+def test_parts_can_be_whole_files(tmp_path):
     found = sources.load(
         corpus(tmp_path), "train", ObjectiveConfig("language_model", document="file")
     )
@@ -192,6 +192,6 @@ def test_parts_that_are_whole_files(tmp_path):
         ({"train": ("one", "one", "two"), "mixing_limit": 9}, r"mixing_limit=9: needs several"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, message):
+def test_invalid_prefixes_and_mixtures_are_rejected(changes, message):
     with pytest.raises(UserError, match=message):
         DataConfig(**{"train": ("one", "two"), **changes})

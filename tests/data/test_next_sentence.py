@@ -1,4 +1,4 @@
-"""Two segments: half of the second ones are from elsewhere, which the text alone tells."""
+"""Next-sentence prediction: half of the second segments are from elsewhere; only the text tells."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ NEXT = NextSentence()
 
 
 def store(documents: list[list[int]]) -> TokenStore:
-    """Return documents of sentences of some lengths; each piece is the one before it plus 1."""
+    """Return documents with sentences of these lengths; each piece is the previous one plus 1."""
     lengths = [n for sentences in documents for n in (*sentences, 0)]
     ids = np.arange(FIRST, FIRST + sum(lengths), dtype=np.int32)
     starts = np.cumsum(lengths) - lengths
@@ -42,13 +42,13 @@ def items_of(found: list[list[int]], config: ObjectiveConfig = CONFIG) -> TokenS
 
 
 def whole(items: TokenStore, draw: Draw = Draw(), length: int = 19) -> Batch:  # noqa: B008
-    """Return all pairs, one a row."""
+    """Return all pairs, one per row."""
     count = len(items)
     return NEXT.examples(items, one_per_row(np.arange(count)), count, length, 1, draw)
 
 
 def read(batch: Batch) -> list[tuple[list[int], list[int], bool]]:
-    """Return (first segment, second one, whether it follows) as they were before masks."""
+    """Return (first segment, second segment, whether it follows) as they were before masking."""
     pieces, weight = batch.targets["tokens"]
     ids = np.where(weight > 0, pieces, batch.src.inputs)
     found = []
@@ -64,8 +64,8 @@ def read(batch: Batch) -> list[tuple[list[int], list[int], bool]]:
     return found
 
 
-def test_the_label_is_true():
-    """A second segment goes on where the first ends, or is of another document."""
+def test_labels_match_the_texts():
+    """A second segment continues where the first ends, or is from another document."""
     sentences = documents(40)
     items = items_of(sentences)
     ends = FIRST + np.cumsum([sum(x) for x in sentences])
@@ -74,24 +74,24 @@ def test_the_label_is_true():
             assert part == list(range(part[0], part[-1] + 1))
             assert len(part) <= 8
         first, second = np.searchsorted(ends, [one[0], two[0]], "right")
-        assert first == np.searchsorted(ends, one[-1], "right")  # nothing goes on behind an end
+        assert first == np.searchsorted(ends, one[-1], "right")  # none spans two documents
         assert (two[0] == one[-1] + 1) == follows == (first == second)
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_half_of_them_follow(count):
-    """To four standard errors; over epochs those change, and the same epoch is the same."""
+def test_half_of_the_second_segments_follow(count):
+    """Within four standard errors; which ones follow depends on the epoch, reproducibly."""
     items = items_of(documents(count, 2100 // count))
     drawn = [[x[2] for x in read(whole(items, Draw(5, epoch)))] for epoch in (1, 2, 1)]
     assert drawn[0] == drawn[2] != drawn[1]
     shares = np.array(drawn[:2])
     assert abs(shares.mean() - 0.5) < 4 * 0.5 / shares.size**0.5
-    both = (shares[0] == shares[1]).mean()  # one epoch says nothing of another
+    both = (shares[0] == shares[1]).mean()  # epochs are independent
     assert abs(both - 0.5) < 4 * 0.5 / shares.shape[1] ** 0.5
 
 
-def test_second_segments_tell_nothing_by_themselves():
-    """Those from elsewhere are of the same segments as the others, each as often."""
+def test_second_segments_alone_reveal_nothing():
+    """Those from elsewhere are the same segments as the others, each equally often."""
     items = items_of(documents(12))
     own = {tuple(two) for _, two, follows in read(whole(items, Draw(0, 0))) if follows}
     found = Counter()
@@ -106,8 +106,8 @@ def test_second_segments_tell_nothing_by_themselves():
 
 
 def test_no_sentence_is_lost():
-    """Every one is in a pair, none is cut that fits, and only the last ones of an odd number of
-    segments are in two.
+    """Every sentence is in a pair, none that fits is cut, and only the last segments of an odd
+    number are in two pairs.
     """
     sentences = documents(30, 9)
     items = items_of(sentences)
@@ -122,9 +122,9 @@ def test_no_sentence_is_lost():
         assert {start, start + items.split[number]} <= begins
 
 
-def test_short_and_long_ones():
-    """A document that fits into one segment still has two; a sentence alone has none; one that is
-    longer than a segment is cut.
+def test_short_documents_and_long_sentences():
+    """A document that fits into one segment still gives two; a document of one sentence gives none;
+    a sentence longer than a segment is cut.
     """
     items = items_of([[2, 3], [4], [30], [1, 1, 1, 1]])
     assert items.split.tolist() == [2, 8, 8, 2]
@@ -134,8 +134,8 @@ def test_short_and_long_ones():
         items_of([[2, 3]])
 
 
-def test_a_pair_counts_as_much_as_its_pieces():
-    """So the loss, over the weight of pieces, is the sum of both means."""
+def test_a_pair_weighs_as_much_as_its_masked_pieces():
+    """So the loss, divided by the weight of the pieces, is the sum of both means."""
     batch = whole(items_of(documents(40)))
     hidden = batch.targets["tokens"].weight.sum(1)
     np.testing.assert_array_equal(batch.targets["next_sentence"].weight[:, 0], hidden)
@@ -147,8 +147,8 @@ def test_a_pair_counts_as_much_as_its_pieces():
     assert batch.main == "tokens"
 
 
-def test_nothing_hidden_is_read():
-    """But for the tenth that is kept, in its own place."""
+def test_masked_pieces_cannot_be_read():
+    """Except for the tenth that is kept, in its own place."""
     batch = whole(items_of(documents(200)))
     labels, weight = batch.targets["tokens"]
     for row in range(len(labels)):
@@ -158,9 +158,9 @@ def test_nothing_hidden_is_read():
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_in_batches_they_are_the_same(plan):
-    """By number of the batch and epoch alone, in rows of their own or packed; shapes are those of
-    the plan, and hold whatever is drawn.
+def test_batches_contain_the_same_pairs(plan):
+    """They depend only on the number of the batch and the epoch, packed or not; shapes are those of
+    the plan, and fit whatever is drawn.
     """
     items = items_of(documents(30))
     made = PLANS[plan](items, NEXT.select(items, DATA).pairs, DATA, 5)

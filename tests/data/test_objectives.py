@@ -1,4 +1,4 @@
-"""Laws of every objective: who sees what, and that every piece is predicted once."""
+"""Invariants of every objective: what a position sees, and that each piece is predicted once."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -31,9 +31,9 @@ CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
     "span_corruption": ObjectiveConfig("span_corruption", window=7, noise_density=0.4),
     "denoising": ObjectiveConfig("denoising", window=7, token_deletion_rate=0.2),
 }
-# Classes, and pairs of segments, have laws of their own: test_reading.py, test_next_sentence.py.
+# Classes and pairs of segments are tested in test_reading.py and test_next_sentence.py.
 OF_PIECES = [name for name, objective in OBJECTIVES.items() if objective.predicts == ("tokens",)]
-# Of these a part of the pieces is predicted; of what some models read, sentinels and EOS too.
+# PARTLY predict only some of the pieces; CORRUPTED also predict sentinels and EOS that they read.
 CONTINUED = ["text_prefix_lm", "text_continuation"]
 PARTLY = {"permutation_lm", "masked_lm", "span_corruption", *CONTINUED}
 CORRUPTED = {"span_corruption", "denoising", "text_continuation"}
@@ -41,11 +41,11 @@ CODEC: Any = SimpleNamespace(
     size=3000, special={**SPECIAL, "mask": 4}, decode=lambda ids: "." if ids[0] % 5 == 0 else "x",
     piece_id=lambda piece: 4 if piece == "<mask>" else 10 + int(piece[10:-1]),
 )  # fmt: skip
-TEXT = 1000  # from here on, pieces are those of a text
+TEXT = 1000  # the pieces of texts start here
 
 
 def counted(lengths, first: int, frame: Frame) -> Ragged:
-    """Return texts of which no two pieces are the same: they count on from `first`."""
+    """Return texts whose pieces count up from `first`, so that none occurs twice."""
     numbers = np.split(np.arange(first, first + sum(lengths)), np.cumsum(lengths)[:-1])
     return Ragged.from_lists([[BOS] * frame.bos + text.tolist() for text in numbers])
 
@@ -83,12 +83,12 @@ def epoch_of(plan: str, objective: Objective, items: TokenStore):
 
 
 def side_of(batch: Batch) -> Side:
-    """Return the side in whose places something is predicted: the target, where there is one."""
+    """Return the side at whose positions pieces are predicted: the target, if there is one."""
     return batch.src if batch.tgt is None else batch.tgt
 
 
 def rows(batch: Batch) -> list[tuple[Side, np.ndarray, np.ndarray]]:
-    """Return (what is read, labels, weights) of each segment of that side, alone."""
+    """Return (side, labels, weights) of each segment of that side."""
     found, whole = [], side_of(batch)
     labels, weight = batch.targets["tokens"]
     for row in range(len(labels)):
@@ -100,7 +100,7 @@ def rows(batch: Batch) -> list[tuple[Side, np.ndarray, np.ndarray]]:
 
 
 def rank_of(side: Side, objective: Objective) -> np.ndarray:
-    """Return the ranks, those that the order promises where there are no others."""
+    """Return the ranks, or those that the order implies if there are none."""
     if side.rank is not None:
         return side.rank
     return side.pos if objective.order == "causal" else 0 * side.pos
@@ -113,7 +113,7 @@ def predicted(batch: Batch) -> list[int]:
 
 
 def once(items: TokenStore, name: str, seen: Counter) -> dict[int, int]:
-    """Return {piece: 1} of all pieces, or of those seen where only a part is predicted."""
+    """Return {piece: 1} for all pieces, or for those seen if only a part is predicted."""
     ids = items.tgt.ids if len(items.tgt.ids) else items.src.ids
     every = ids[ids != BOS].tolist()
     assert seen, "nothing is predicted"
@@ -127,10 +127,10 @@ def epoch(source: BatchSource) -> list[Batch]:
 # --- every objective ----------------------------------------------------------------------------
 
 
-def test_nobody_sees_what_he_is_to_predict(source, name, objective):
-    """Weight is 0 wherever a query sees the piece that it predicts, on either side; but for masked
-    pieces that are kept, which stand in their own places and nowhere else, for what noise leaves of
-    a text, and for sentinels and EOS.
+def test_no_position_sees_the_piece_it_predicts(source, name, objective):
+    """The weight is 0 wherever a query sees the piece that it predicts, on either side, except for
+    masked pieces that are kept, each in its own place only, for what noise leaves of a text, and
+    for sentinels and EOS.
     """
     for batch in epoch(source):
         across = batch.src is not None and batch.tgt is not None and name != "denoising"
@@ -147,7 +147,7 @@ def test_nobody_sees_what_he_is_to_predict(source, name, objective):
                 assert label not in read or (label < TEXT and name in CORRUPTED)
 
 
-def test_ranks_hold_what_the_order_promises(source, objective):
+def test_ranks_agree_with_the_order(source, objective):
     for batch in epoch(source):
         rank, pos = side_of(batch).rank, side_of(batch).pos
         if objective.order == "ranked":
@@ -157,14 +157,14 @@ def test_ranks_hold_what_the_order_promises(source, objective):
             assert (rank == (pos if objective.order == "causal" else 0)).all()
 
 
-def test_every_piece_is_predicted_once_an_epoch(source, items, name):
-    """None is lost between windows, and none comes twice; here no item is left out."""
+def test_every_piece_is_predicted_once_per_epoch(source, items, name):
+    """None is lost between windows, and none is repeated; no item is dropped here."""
     seen = Counter(label for batch in epoch(source) for label in predicted(batch))
     assert seen == once(items, name, seen)
 
 
-def test_each_piece_follows_the_one_before_it(source, name, objective):
-    """Where an order lets what comes later be unseen, a position predicts what comes next."""
+def test_each_position_predicts_the_next_piece(source, name, objective):
+    """In every order that hides what comes later."""
     for batch in epoch(source):
         for side, labels, weight in rows(batch):
             at = (weight > 0) & (
@@ -185,7 +185,7 @@ def test_positions_count_from_the_start_of_each_segment(source):
 
 
 def test_shapes_are_those_of_the_plan(source):
-    """A side that is not there has no length: programs are compiled before there are batches."""
+    """An absent side has length 0: programs are compiled before there are batches."""
     for i, batch in enumerate(epoch(source)):
         rows, *lengths = source._plan.batch(i)[0]
         for side, length in zip(batch[:2], lengths, strict=True):
@@ -203,8 +203,8 @@ def test_padding_is_empty(source):
         assert (labels[weight > 0] != PAD).all()
 
 
-def test_packed_examples_are_the_same(objective, items):
-    """A row of its own or one shared: the same inputs, positions, ranks and labels."""
+def test_packing_does_not_change_the_examples(objective, items):
+    """In a row of its own or a shared one: the same inputs, positions, ranks and labels."""
 
     def examples(plan: str) -> list:
         found = [row for batch in epoch(batches(plan, objective, items)) for row in rows(batch)]
@@ -219,7 +219,7 @@ def test_packed_examples_are_the_same(objective, items):
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_batch_depends_on_seed_and_number_alone(plan, objective, items):
+def test_a_batch_depends_only_on_seed_and_number(plan, objective, items):
     source = batches(plan, objective, items)
     count = 2 * len(source._plan)
     expected = [source[i] for i in range(count)]
@@ -228,8 +228,8 @@ def test_a_batch_depends_on_seed_and_number_alone(plan, objective, items):
         jax.tree.map(np.testing.assert_array_equal, fresh[i], expected[i])
 
 
-def test_validation_holds_every_piece_once(name, objective, items):
-    """Of all items, whatever training leaves out."""
+def test_validation_predicts_every_piece_once(name, objective, items):
+    """Of all items, including those that training drops."""
     longest = max(int(side.max()) for side in items.lengths)
     seen = Counter(
         label
@@ -239,15 +239,15 @@ def test_validation_holds_every_piece_once(name, objective, items):
     assert seen == once(items, name, seen)
 
 
-# --- each one -----------------------------------------------------------------------------------
+# --- individual objectives ----------------------------------------------------------------------
 
 texts = st.lists(st.lists(st.integers(RESERVED, 9), max_size=9), min_size=1, max_size=5)
 
 
 @settings(deadline=None)
 @given(texts, st.integers(1, 10), st.sampled_from(["line", "file", "joined"]))
-def test_windows_in_a_row_are_the_text(documents, window, document):
-    """Their labels join to it, with EOS where lines end; each begins with what stands before it."""
+def test_consecutive_windows_reproduce_the_text(documents, window, document):
+    """Their labels join to it, with EOS at line ends; each input begins with the previous piece."""
     config, objective = ObjectiveConfig("language_model", window, document), LanguageModel()
     frame = objective.frame(config)
     whole = [[BOS] * frame.bos + text + [EOS] * frame.eos for text in documents]
@@ -269,8 +269,8 @@ def test_windows_in_a_row_are_the_text(documents, window, document):
     assert dropped == (sum(not text for text in documents) if document == "line" else 0)
 
 
-def test_a_prefix_by_hand():
-    """Two pairs in one row, a third below."""
+def test_a_prefix_lm_by_hand():
+    """Two pairs in one row, a third in the next."""
     src = Ragged.from_lists([[11, 12, EOS], [21, EOS], [31, EOS]])
     tgt = Ragged.from_lists([[51, EOS], [61, 62, EOS], [71, EOS]])
     objective = PrefixLM()
@@ -290,7 +290,7 @@ def test_a_prefix_by_hand():
     assert {x.dtype for x in arrays} == {np.dtype(np.int32)}
 
 
-def test_a_prefix_and_its_target_share_the_greatest_length():
+def test_the_maximum_length_applies_to_prefix_and_target_together():
     pair = TokenStore(Ragged.from_lists([[5] * 12, [5] * 13]), Ragged.from_lists([[6] * 12] * 2))
     items = PrefixLM().items(pair, CONFIGS["prefix_lm"])
     assert PrefixLM().select(items, DATA).pairs.tolist() == [0]
@@ -298,7 +298,7 @@ def test_a_prefix_and_its_target_share_the_greatest_length():
 
 
 def halves(name: str, text: list[int], draw: Draw) -> list[tuple[list[int], list[int]]]:
-    """Return the windows of a text as what is read and what is written."""
+    """Return (prefix, rest) of each window of a text."""
     config, objective = CONFIGS[name], OBJECTIVES[name]
     begun = [BOS] * objective.frame(config).bos + text
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([begun]))
@@ -320,9 +320,9 @@ def halves(name: str, text: list[int], draw: Draw) -> list[tuple[list[int], list
 
 
 @pytest.mark.parametrize("name", CONTINUED)
-def test_a_window_is_its_first_part_and_the_rest(name):
-    """Which begins anywhere behind the first piece, equally often; no piece is lost, nor is one
-    twice there, but for those with which windows of language models overlap.
+def test_a_window_is_split_into_a_prefix_and_the_rest(name):
+    """The rest begins anywhere after the first piece, equally often; no piece is lost, and none is
+    repeated except those in which windows of language models overlap.
     """
     text, overlap = list(range(TEXT, TEXT + 20)), name == "text_prefix_lm"
     drawn = [halves(name, text, Draw(7, epoch)) for epoch in range(600)]
@@ -332,11 +332,11 @@ def test_a_window_is_its_first_part_and_the_rest(name):
     counts = Counter(len(windows[0][1]) for windows in drawn)
     ways = 6 + overlap
     assert counts.keys() == {*range(1, ways + 1)}
-    assert max(abs(count - 600 / ways) for count in counts.values()) < 45  # of sqrt(100): 4.5 times
+    assert max(abs(count - 600 / ways) for count in counts.values()) < 45  # 4.5 times sqrt(100)
 
 
 def test_a_language_model_has_no_source():
-    """Neither in its batches, nor in what a plan counts."""
+    """Neither in its batches nor in the lengths of a plan."""
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([[BOS, *range(4, 20), EOS]]))
     items = LanguageModel().items(store, CONFIGS["language_model"])
     assert [x.tolist() for x in items.lengths] == [[0, 0, 0], [7, 7, 3]]
@@ -345,14 +345,14 @@ def test_a_language_model_has_no_source():
 
 
 def permuted(draw: Draw, lengths=(1, 2, 7, 13), one_in: int = 3) -> Batch:
-    """Return texts of so many pieces behind BOS, one a row."""
+    """Return texts of these lengths after BOS, one per row."""
     texts = Ragged.from_lists([[BOS, *range(10, 10 + n)] for n in lengths])
     config = ObjectiveConfig("permutation_lm", 14, partial_prediction=one_in)
     items = PermutationLM().items(TokenStore(Ragged.from_lists([]), texts), config)
     return PermutationLM().examples(items, one_per_row(np.arange(4)), 5, 1, 14, draw)
 
 
-def test_the_last_of_a_random_order_are_predicted():
+def test_the_last_pieces_of_a_random_order_are_predicted():
     """One in three, at least one; they have ranks 1, 2, and so on, all others 0."""
     batch = permuted(Draw(1, 2))
     for row, count in enumerate((1, 1, 2, 4, 0)):
@@ -364,8 +364,8 @@ def test_the_last_of_a_random_order_are_predicted():
     assert batch.tgt.inputs[3].tolist() == [BOS, *range(10, 23)]
 
 
-def test_orders_are_drawn_anew_each_epoch():
-    """And each piece is as likely as another to be at each place of the order."""
+def test_orders_are_redrawn_every_epoch():
+    """And every piece is equally likely at every place of the order."""
     one, same, other = (permuted(Draw(1, epoch)).tgt.rank for epoch in (2, 2, 3))
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
@@ -373,4 +373,4 @@ def test_orders_are_drawn_anew_each_epoch():
     counts = np.stack([(ranks == place).sum(0) for place in range(1, 8)])  # 100 each, +- 9
     assert (np.abs(counts - 100) < 45).all()
     pairs = Counter(zip(ranks[:, 0].tolist(), ranks[:, 1].tolist(), strict=True))
-    assert len(pairs) == 42  # of 700 draws each of 42 pairs comes 17 times
+    assert len(pairs) == 42  # in 700 draws, 17 of each of the 42 pairs are expected

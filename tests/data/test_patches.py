@@ -1,4 +1,4 @@
-"""Pictures as arrays in files, as patches, and changed at random; and what is refused."""
+"""Pictures in array files and folders, patches, augmentation, and which input is rejected."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ def pair_of(corpus) -> TokenizerPair:
     return train_pair(*given, SourceConfig("patches", patch_size=4))
 
 
-def test_a_file_of_pictures(config):
+def test_pictures_are_loaded_from_array_files(config):
     corpus = sources.load(config, "train")
     assert np.array_equal(np.stack(corpus.src), PICTURES)
     assert corpus.tgt == ["cat", "dog", "eel", "cat", "dog", "eel", "dog"]
@@ -64,8 +64,8 @@ def test_patches_are_squares_row_by_row():
     assert np.array_equal(codec.form.joined(found), PICTURES)
 
 
-def test_several_pictures_follow_one_another():
-    """Each is what it is alone, and is changed its own way."""
+def test_several_pictures_per_example_are_concatenated():
+    """Each is encoded as it is alone, and augmented independently."""
     side = SourceConfig("patches", patch_size=4)
     pairs = PICTURES[:6].reshape(3, 2, 8, 12, 3)
     one, two = patches.train(side, PICTURES[:6]), patches.train(side, pairs)
@@ -81,8 +81,8 @@ def test_several_pictures_follow_one_another():
         two.encode(PICTURES[:1])
 
 
-def test_what_a_model_reads_has_mean_0_and_variance_1(config, tmp_path):
-    """Of each channel; from the store, which holds bytes, and comes back as it was."""
+def test_model_inputs_have_mean_0_and_variance_1(config, tmp_path):
+    """Per channel; from the store, which holds bytes and is read back unchanged."""
     corpus = sources.load(config, "train")
     pair = pair_of(corpus)
     for _ in range(2):  # written, read
@@ -104,8 +104,8 @@ def test_what_a_model_reads_has_mean_0_and_variance_1(config, tmp_path):
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_changes_are_functions_of_seed_epoch_and_picture(name):
-    """A picture is changed as it is whoever is beside it; other epochs change it otherwise."""
+def test_augmentation_depends_only_on_seed_epoch_and_picture(name):
+    """Not on the other pictures; other epochs and seeds change a picture differently."""
     config = dataclasses.replace(CONFIG, augment=(name,))
     many = np.repeat(PICTURES, 20, axis=0)
     numbers = np.arange(len(many))
@@ -117,7 +117,7 @@ def test_changes_are_functions_of_seed_epoch_and_picture(name):
         assert not np.array_equal(augmented(many, config, numbers, other), found)
 
 
-def test_what_each_change_does():
+def test_flip_crop_and_cutout():
     one = np.repeat(PICTURES[:1], 500, axis=0)
     numbers = np.arange(500)
 
@@ -136,11 +136,11 @@ def test_what_each_change_does():
     hidden = (cut != one).any(-1)
     assert (cut[hidden] == 0).all()
     sizes = hidden.sum((1, 2))
-    assert sizes.max() == 16  # pixels of 0 there were none
+    assert sizes.max() == 16  # no pixel was 0 before
     assert sizes.min() == 4  # around a corner
 
 
-def test_validation_changes_nothing(config, tmp_path):
+def test_validation_is_not_augmented(config, tmp_path):
     corpus = sources.load(config, "train")
     pair = pair_of(corpus)
     store = open_store(corpus, pair, tmp_path / "cache")
@@ -168,7 +168,7 @@ def test_validation_changes_nothing(config, tmp_path):
         ({"images": PICTURES, "labels": LABELS[:, None]}, {}, ["shape (7, 1)"]),
     ],
 )  # fmt: skip
-def test_files_that_are_refused(arrays, fields, words, tmp_path):
+def test_malformed_array_files_are_rejected(arrays, fields, words, tmp_path):
     if arrays is not None:
         np.savez(tmp_path / "train.npz", **arrays)
     config = dataclasses.replace(CONFIG, directory=str(tmp_path), **fields)
@@ -177,7 +177,7 @@ def test_files_that_are_refused(arrays, fields, words, tmp_path):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_a_damaged_file(config):
+def test_damaged_files_are_rejected(config):
     path = f"{config.directory}/train.npz"
     with open(path, "rb") as file:
         whole = file.read()
@@ -188,7 +188,7 @@ def test_a_damaged_file(config):
             sources.load(config, "train")
 
 
-def test_pictures_that_are_refused():
+def test_unsuitable_pictures_are_rejected():
     side = SourceConfig("patches", patch_size=4)
     with pytest.raises(UserError, match="picture 2 has shape"):
         patches.train(side, [PICTURES[0], PICTURES[0][:4]])
@@ -203,7 +203,7 @@ def test_pictures_that_are_refused():
         patches.Patches(codec.model[:-9])
 
 
-def test_a_window_leaves_out_no_patch(config, tmp_path):
+def test_a_window_shorter_than_a_picture_is_rejected(config, tmp_path):
     corpus = sources.load(config, "train")
     pair = pair_of(corpus)
     store = open_store(corpus, pair, tmp_path / "cache")
@@ -222,8 +222,8 @@ def saved(directory, pictures, ending="png"):
 FOLDERS = dataclasses.replace(CONFIG, source="folders")
 
 
-def test_folders_of_pictures(tmp_path):
-    """As they lie on the disk, label by label; files of other kinds are left alone."""
+def test_pictures_are_loaded_from_folders(tmp_path):
+    """Unchanged, label by label; files of other kinds are ignored."""
     saved(tmp_path, PICTURES)
     (tmp_path / "train" / "cat" / "notes.txt").write_text("no picture")
     corpus = sources.load(dataclasses.replace(FOLDERS, directory=str(tmp_path)), "train")
@@ -231,7 +231,7 @@ def test_folders_of_pictures(tmp_path):
     assert np.array_equal(np.stack(corpus.src), PICTURES[[0, 2, 4, 6, 1, 3, 5]])
 
 
-def test_pictures_are_brought_to_one_size(tmp_path):
+def test_pictures_are_resized_to_one_size(tmp_path):
     grey = [np.full((10, 20), 50, np.uint8), np.full((30, 12), 90, np.uint8)]
     saved(tmp_path, grey)
     config = dataclasses.replace(FOLDERS, directory=str(tmp_path))
@@ -244,7 +244,7 @@ def test_pictures_are_brought_to_one_size(tmp_path):
     assert [int(x.mean()) for x in corpus.src] == [50, 90]
 
 
-def test_folders_that_are_refused(tmp_path):
+def test_unusable_folders_are_rejected(tmp_path):
     config = dataclasses.replace(FOLDERS, directory=str(tmp_path))
     with pytest.raises(UserError, match=r"config\.data\.train: no pictures in .*/train/LABEL/"):
         sources.load(config, "train")

@@ -1,4 +1,4 @@
-"""What is hidden of texts and what is read in its place, by counting; and classes of texts."""
+"""Masked language modelling, by counting masks and replacements; and text classification."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, UNK
 
 MASK, SIZE = 4, 200
-STARTS = np.arange(SIZE) % 3 == 0  # a word is one piece in three and those behind it
+STARTS = np.arange(SIZE) % 3 == 0  # every third id starts a word
 CODEC: Any = SimpleNamespace(
     size=SIZE, special={**SPECIAL, "mask": MASK}, word_starts=lambda: STARTS
 )  # fmt: skip
@@ -29,7 +29,7 @@ NOTHING = Ragged.from_lists([])
 
 
 def texts(count: int, length: int) -> list[list[int]]:
-    """Return random texts, one piece in ten of which is UNK, each with EOS."""
+    """Return random texts that end with EOS; one piece in ten is UNK."""
     generator = np.random.default_rng(0)
     pieces = generator.integers(5, SIZE, (count, length))
     pieces[generator.random(pieces.shape) < 0.1] = UNK
@@ -37,7 +37,7 @@ def texts(count: int, length: int) -> list[list[int]]:
 
 
 def masked(lists: list[list[int]], draw: Draw = Draw(), **fields: Any) -> tuple[Batch, np.ndarray]:  # noqa: B008
-    """Return texts a row, and what was to be read before pieces were hidden."""
+    """Return a batch of texts, one per row, and its inputs before masking."""
     config = ObjectiveConfig("masked_lm", **fields)
     items = MaskedLM().items(TokenStore(NOTHING, Ragged.from_lists(lists)), config, CODEC)
     longest = int(items.lengths.src.max())
@@ -49,8 +49,8 @@ def masked(lists: list[list[int]], draw: Draw = Draw(), **fields: Any) -> tuple[
     return batch, original
 
 
-def test_of_ten_hidden_pieces_eight_are_masks():
-    """The share is 15 %; of 9,000 draws, to four standard errors."""
+def test_shares_of_masked_replaced_and_kept_pieces():
+    """15 % are selected, eight in ten of them masked; of 9,000 draws, to four standard errors."""
     batch, original = masked(texts(600, 100))
     hidden = batch.targets["tokens"].weight > 0
     labels, inputs = batch.targets["tokens"].labels, batch.src.inputs
@@ -71,8 +71,8 @@ def test_of_ten_hidden_pieces_eight_are_masks():
     assert others.min() >= 5
 
 
-def test_every_place_is_hidden_alike():
-    """Over epochs, which draw anew; the same epoch draws the same."""
+def test_every_position_is_equally_likely_to_be_masked():
+    """Across epochs, each of which draws anew; the same epoch always draws the same."""
     lists = [[*range(5, 25), EOS]]
     same = [masked(lists, Draw(3, 1))[0].src.inputs for _ in range(2)]
     np.testing.assert_array_equal(*same)
@@ -81,13 +81,13 @@ def test_every_place_is_hidden_alike():
     assert (np.abs(counts[1:21] - 150) < 4 * (1000 * 0.15 * 0.85) ** 0.5).all()
 
 
-def test_short_texts_have_one_hidden_piece():
+def test_short_texts_have_one_masked_piece():
     batch, _ = masked([[5, EOS], [6, 7, EOS], [UNK, EOS], [EOS]], mask_rate=0.01)
     assert batch.targets["tokens"].weight.sum(1).tolist() == [1, 1, 0, 0]
 
 
-def test_words_are_hidden_whole():
-    """All of their pieces or none; the share is of words."""
+def test_words_are_masked_whole():
+    """All of their pieces or none; the mask rate applies to words."""
     batch, original = masked(texts(200, 100), whole_words=True)
     hidden = batch.targets["tokens"].weight > 0
     for row, pieces in zip(hidden, original, strict=True):
@@ -99,8 +99,8 @@ def test_words_are_hidden_whole():
 
 
 @pytest.mark.parametrize("document", ["line", "joined"])
-def test_windows_are_the_text(document):
-    """Each is BOS and pieces; no piece is lost, none is there twice."""
+def test_windows_contain_the_whole_text(document):
+    """Each starts with BOS; no piece is lost, none is repeated."""
     lists = texts(5, 9)
     batch, original = masked(lists, window=8, document=document)
     assert (original[:, 0] == BOS).all()
@@ -110,8 +110,8 @@ def test_windows_are_the_text(document):
     assert lengths == ([8, 4] * 5 if document == "line" else [8] * 7 + [2])
 
 
-def test_pieces_one_by_one():
-    """Each ordinary piece of every window is hidden once, behind MASK, and all others are read."""
+def test_one_by_one_masks_every_piece_once():
+    """Each ordinary piece of every window is replaced by MASK once, and all others are read."""
     lists = [*texts(4, 6), [EOS]]
     config = ObjectiveConfig("masked_lm", window=5)
     items = MaskedLM().items(TokenStore(NOTHING, Ragged.from_lists(lists)), config, CODEC)
@@ -125,25 +125,25 @@ def test_pieces_one_by_one():
     whole = np.where(weight > 0, labels, batch.src.inputs)
     windows = {tuple(items.src.sequence(i).tolist()) for i in range(len(items))}
     assert {tuple(i for i in row[1:].tolist() if i) for row in whole} <= windows
-    few = one_by_one(items, 1)  # a window, whatever it takes
+    few = one_by_one(items, 1)  # at least one window, however long
     assert 1 <= len(few) <= 4
 
 
-def test_empty_lines_are_left_out():
+def test_empty_lines_are_dropped():
     store = TokenStore(NOTHING, Ragged.from_lists([[5, EOS], [EOS], [7, EOS]]))
     items = MaskedLM().items(store, ObjectiveConfig("masked_lm"), CODEC)
     selection = MaskedLM().select(items, DATA)
     assert (selection.pairs.tolist(), selection.dropped) == ([0, 2], {"empty": 1})
 
 
-def test_a_codec_without_a_mask_is_refused():
+def test_a_codec_without_a_mask_is_rejected():
     codec = train(TokenizerConfig(), [])
     with pytest.raises(UserError, match=r"'masked_lm': the tokenizer has no piece <mask>.*False$"):
         MaskedLM().items(TokenStore(NOTHING, NOTHING), ObjectiveConfig("masked_lm"), codec)
 
 
 def classified(plan_of: Any, most: int = 1) -> list[Batch]:
-    """Return texts of which number i has the class i % 3, or 1 + i % most from there on."""
+    """Return texts: number i has the class i % 3, or 1 + i % most classes from there on."""
     lengths = [3, 9, 2, 5, 12, 7, 4, 30]
     src = Ragged.from_lists([[100 + i] * (n - 1) + [EOS] for i, n in enumerate(lengths)])
     tgt = Ragged.from_lists([[i % 3 + k for k in range(1 + i % most)] for i in range(len(lengths))])
@@ -154,7 +154,7 @@ def classified(plan_of: Any, most: int = 1) -> list[Batch]:
         shape, placement = plan.batch(index)
         batch = Classify().examples(items, placement, *shape)
         assert (batch.src.seg.shape[1], batch.tgt.seg.shape[1]) == shape[1:]
-        empty = blank(Classify(), shape, most=most)  # which is what is compiled for
+        empty = blank(Classify(), shape, most=most)  # for which programs are compiled
         one, other = (jax.tree.map(lambda x: (x.shape, x.dtype), x) for x in (batch, empty))
         assert one == other
         batches.append(batch)
@@ -162,9 +162,9 @@ def classified(plan_of: Any, most: int = 1) -> list[Batch]:
 
 
 @pytest.mark.parametrize("plan_of", [BucketPlan, PackPlan])
-def test_a_class_of_each_text(plan_of):
-    """Read behind BOS, and EOS ends it where it is cut to the window as well; the class is asked
-    for where nothing is read.
+def test_each_text_has_a_class(plan_of):
+    """A text is read after BOS and ends with EOS, even if cut to the window; its class is predicted
+    at a position that reads nothing.
     """
     seen = {}
     for batch in classified(plan_of):
@@ -183,8 +183,8 @@ def test_a_class_of_each_text(plan_of):
 
 
 @pytest.mark.parametrize("plan_of", [BucketPlan, PackPlan])
-def test_several_classes_of_a_text_share_its_place(plan_of):
-    """All else of a batch is as if each had one; so whatever it is that answers answers once."""
+def test_several_classes_of_a_text_share_its_position(plan_of):
+    """The rest of a batch is as if each had one class, so the model answers once per text."""
     alone, several = classified(plan_of), classified(plan_of, most=4)
     for one, batch in zip(alone, several, strict=True):
         np.testing.assert_equal(batch[:2], one[:2])
@@ -202,5 +202,5 @@ def test_several_classes_of_a_text_share_its_place(plan_of):
             assert len({*weight[row, column, :mine].tolist()}) == 1
 
 
-def test_a_row_of_one_text_has_one_place_for_its_class():
+def test_a_row_of_one_text_has_one_class_position():
     assert {batch.tgt.seg.shape[1] for batch in classified(BucketPlan)} == {1}

@@ -1,4 +1,4 @@
-"""Time series: rows of files, windows of channels, forecasts, and what is refused."""
+"""Time series: rows of files, windows of channels, forecasts, and which input is rejected."""
 
 import dataclasses
 import json
@@ -60,7 +60,7 @@ def items_of(values, objective=OBJECTIVE) -> TokenStore:
     return Forecast().items(TokenStore(NOTHING, Ragged.from_lists([values])), objective)
 
 
-def test_rows_of_a_split_with_what_is_read_before_them(config):
+def test_splits_include_the_context_rows_before_them(config):
     found = [sources.load(config, split, OBJECTIVE) for split in ("train", "validation", "test")]
     for corpus, rows in zip(found, (slice(0, 70), slice(58, 95), slice(83, 120)), strict=True):
         assert np.array_equal(corpus.tgt[0], VALUES[rows])
@@ -69,14 +69,14 @@ def test_rows_of_a_split_with_what_is_read_before_them(config):
     assert counts == [3 * (70 - 15), 3 * (25 - 3), 3 * (25 - 3)]
 
 
-def test_as_many_windows_as_the_literature():
-    """ETTh1, four months behind a year: none of the last is dropped."""
+def test_the_number_of_windows_matches_the_literature():
+    """ETTh1, four months after a year: none of the last windows is dropped."""
     objective = ObjectiveConfig("forecast", window=336, horizon=96)
     assert len(items_of(np.zeros((336 + 2880, 7), np.float32), objective)) == 7 * 2785
 
 
 def test_windows_by_hand(config, tmp_path):
-    """What is read and what is behind it, of each channel, standardised by the training rows."""
+    """The context and the horizon of each channel, standardised by the training rows."""
     corpus = sources.load(config, "train", OBJECTIVE)
     codec = series.train(SourceConfig(), corpus.tgt)
     assert series.Series(codec.model).digest == codec.digest
@@ -106,7 +106,7 @@ def test_windows_by_hand(config, tmp_path):
         ({(0, 0): "1,2"}, ["hours.csv:2", "has 5 columns", "header 4"]),
     ],
 )
-def test_numbers_that_are_missing(config, change, words):
+def test_missing_numbers_are_rejected(config, change, words):
     values = VALUES.astype(object)
     for place, value in change.items():
         values[place] = value
@@ -117,7 +117,7 @@ def test_numbers_that_are_missing(config, change, words):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_series_that_are_refused(config, tmp_path):
+def test_unsuitable_series_are_rejected(config, tmp_path):
     for part, words in (
         ("other", "there is no .*other.csv; set --config.data.directory"),
         ("hours[50:500]", "has rows 0 to 119; choose among them, as in hours.0:120."),
@@ -139,8 +139,8 @@ def test_series_that_are_refused(config, tmp_path):
         items_of(VALUES[:15])
 
 
-def test_the_simplest_forecasts():
-    """Yesterday again; and least squares finds the map that made a series."""
+def test_naive_forecasts():
+    """The last season repeated; and least squares, which finds the map that generated a series."""
     x = np.arange(12.0)[None]
     assert seasonal(x, 5, 3).tolist() == [[9, 10, 11, 9, 10]]
     wave = np.zeros(3000)
@@ -153,8 +153,8 @@ def test_the_simplest_forecasts():
         assert np.abs(ridge(x) - y).max() < 0.5 < np.abs(seasonal(x, 4, 4) - y).max()
 
 
-def test_deciles_are_those_of_the_distribution():
-    """By a million draws; and of deciles, which nothing keeps in order, their order."""
+def test_deciles_match_the_distributions():
+    """Against a million draws; predicted deciles, which may be out of order, are sorted."""
     said = np.array([[[1.0, 2.0]]])
     draws = RNG.normal(1, 2, 1_000_000)
     found = DISTRIBUTIONS["normal"].quantiles(said)
@@ -174,8 +174,8 @@ MODEL = ModelConfig(
 )  # fmt: skip
 
 
-def test_a_series_on_another_scale_has_its_forecast_on_that_scale():
-    """Windows are read in deviations from their own mean: a law of PatchTST's."""
+def test_forecasts_follow_the_scale_of_the_series():
+    """Windows are standardised by their own mean and deviation, as in PatchTST."""
     model = build(MODEL, 1, 1, predicts=("forecast",), lengths=OBJECTIVE.lengths)
     params = random_params(model)
     plain, other = (
@@ -188,8 +188,8 @@ def test_a_series_on_another_scale_has_its_forecast_on_that_scale():
     assert kernel.shape == (5, 8, 4, 2)
 
 
-def test_trained_scored_and_asked(config, tmp_path, capsys):
-    """Two steps; eval prints the errors of the simplest methods beside the model's."""
+def test_training_evaluation_and_forecasting(config, tmp_path, capsys):
+    """Two steps; eval prints the errors of the naive methods next to the model's."""
     experiment = dataclasses.replace(
         RUN, model=MODEL, objective=OBJECTIVE, tgt=SideConfig("series"),
         data=dataclasses.replace(config, max_length=12, tokens_per_batch=12 * 64, num_buckets=1),

@@ -1,4 +1,4 @@
-"""Text of one side from the file to the batches, and back: configs/shakespeare.py, on its data."""
+"""Language-model text from the file to the batches and back: configs/shakespeare.py on its data."""
 
 import dataclasses
 import runpy
@@ -20,7 +20,7 @@ TEXT = "To be, or not to be,\n\nthat is the question:\n" * 30
 
 @pytest.fixture
 def experiment(tmp_path, monkeypatch) -> Experiment:
-    """The config, on a text of ours."""
+    """Return the config, on a text of ours."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     (tmp_path / "train.txt").write_text(TEXT)
     (tmp_path / "validation.txt").write_text(TEXT[5:333])
@@ -44,14 +44,14 @@ def read_back(prepared: Prepared) -> str:
     return prepared.tokenizers.tgt.decode(i for item in sorted(found) for i in found[item])
 
 
-def test_validation_sees_each_character_once(experiment, tmp_path):
+def test_validation_predicts_each_character_once(experiment, tmp_path):
     prepared = prepare(experiment, WorkDir(tmp_path / "run"))
     assert read_back(prepared) == TEXT[5:333]
     units = text_units(experiment, prepared.tokenizers.tgt, prepared.validation)
     assert units == {"character": 328, "byte": 328}
 
 
-def test_what_it_says_of_its_data(experiment, tmp_path):
+def test_the_description_of_the_data(experiment, tmp_path):
     prepared = prepare(experiment, WorkDir(tmp_path / "run"))
     assert len(TEXT) == 20 * 64 + 40
     assert describe(prepared) == [
@@ -62,7 +62,7 @@ def test_what_it_says_of_its_data(experiment, tmp_path):
     ]
 
 
-def test_a_batch(experiment, tmp_path):
+def test_labels_are_the_inputs_shifted_by_one(experiment, tmp_path):
     prepared = prepare(experiment, WorkDir(tmp_path / "run"))
     batch = BatchSource(prepared.train, prepared.plan, prepared.objective)[0]
     assert batch.src is None
@@ -75,8 +75,8 @@ def test_a_batch(experiment, tmp_path):
 
 
 @pytest.mark.parametrize(("document", "codec"), [("line", "subwords"), ("line", "bytes")])
-def test_lines_end_where_eos_stands(experiment, tmp_path, document, codec):
-    """A line end counts as a character, which EOS predicts; subwords drop none of this text."""
+def test_line_ends_are_predicted_as_eos(experiment, tmp_path, document, codec):
+    """A line end counts as a character, predicted as EOS; subwords lose none of this text."""
     changed = dataclasses.replace(
         experiment,
         objective=dataclasses.replace(experiment.objective, document=document),
@@ -92,19 +92,19 @@ def test_lines_end_where_eos_stands(experiment, tmp_path, document, codec):
     assert units["character"] == len(TEXT[5:333]) + (lines[-1] != "")
 
 
-def test_characters_that_training_lacks_have_no_bits(experiment, tmp_path):
+def test_characters_unseen_in_training_leave_no_text_units(experiment, tmp_path):
     (tmp_path / "validation.txt").write_text("naïve")
     prepared = prepare(experiment, WorkDir(tmp_path / "run"))
     assert text_units(experiment, prepared.tokenizers.tgt, prepared.validation) == {}
 
 
-def test_pairs_have_no_units(experiment, tmp_path):
+def test_pairs_have_no_text_units(experiment, tmp_path):
     prepared = prepare(experiment, WorkDir(tmp_path / "run"))
     codec, corpus = prepared.tokenizers.tgt, prepared.validation
     assert text_units(Experiment(), codec, corpus) == {}
 
 
-def test_shakespeare_itself(tmp_path, monkeypatch):
+def test_the_full_data(tmp_path, monkeypatch):
     place = ROOT.parent / "shared/data/shakespeare"
     if not place.is_dir():
         pytest.skip(f"no {place}")

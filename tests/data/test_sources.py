@@ -1,4 +1,4 @@
-"""Text files: which lines they hold, and what is said when they do not fit."""
+"""Text files: how they are split into lines, and the errors for unsuitable ones."""
 
 import gzip
 import re
@@ -13,7 +13,7 @@ from transformer_jax.errors import UserError
 
 @pytest.fixture(params=["plain", "gz"])
 def write(request, tmp_path):
-    """Write bytes to a file, as they are or compressed."""
+    """Return a function that writes bytes to a file, plain or compressed."""
 
     def to(raw: bytes, name: str = "x.en"):
         path = tmp_path / (name if request.param == "plain" else f"{name}.gz")
@@ -54,7 +54,7 @@ def refusal(call, *arguments) -> str:
         (b"nul \x00\n", ["nul \x00"]),
     ],
 )
-def test_lines_end_at_line_feeds_alone(write, raw, lines):
+def test_only_line_feeds_end_lines(write, raw, lines):
     assert read_lines(write(raw)) == lines
 
 
@@ -66,20 +66,20 @@ def test_lines_end_at_line_feeds_alone(write, raw, lines):
         (b"one\ntw\xc3", 2, "c3", 3),  # cut inside a character
     ],
 )
-def test_text_that_is_not_utf8(write, raw, number, byte, column):
+def test_invalid_utf8_is_rejected_with_its_position(write, raw, number, byte, column):
     path = write(raw)
     message = refusal(read_lines, path)
     assert message.startswith(f"{path}:{number}: not UTF-8 (byte 0x{byte} at column {column}); ")
     assert "iconv" in message
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_unreadable_paths_are_rejected(tmp_path):
     assert refusal(read_lines, tmp_path / "x").startswith(f"{tmp_path}/x: cannot be read (")
     assert refusal(read_lines, tmp_path).startswith(f"{tmp_path}: cannot be read (")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "not compressed"])
-def test_a_damaged_archive(tmp_path, damage):
+def test_damaged_archives_are_rejected(tmp_path, damage):
     raw = bytearray(gzip.compress(b"a line\n" * 1000))
     if damage == "cut":
         raw = raw[:-9]
@@ -92,7 +92,7 @@ def test_a_damaged_archive(tmp_path, damage):
     assert refusal(read_lines, path).startswith(f"{path}: cannot be read (")
 
 
-def test_parallel_files_have_as_many_lines(write):
+def test_parallel_files_must_have_equally_many_lines(write):
     src, tgt = write(b"1\n2\n3\n", "x.en"), write(b"1\n2\n", "x.de")
     message = refusal(read_parallel, src, tgt)
     assert message.startswith(f"{src} has 3 lines, {tgt} has 2: ")
@@ -112,7 +112,7 @@ def test_parts_are_joined_in_order(tmp_path):
     assert len(found) == 4
 
 
-def test_plain_files_win_over_archives_and_each_side_may_be_either(tmp_path):
+def test_plain_files_take_precedence_over_archives_on_each_side(tmp_path):
     (tmp_path / "train.en").write_text("plain\n")
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"packed\n"))
     (tmp_path / "train.de.gz").write_bytes(gzip.compress(b"gepackt\n"))
@@ -121,7 +121,7 @@ def test_plain_files_win_over_archives_and_each_side_may_be_either(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["en", "de"])
-def test_missing_files_say_where_and_how(tmp_path, missing):
+def test_missing_files_are_reported_with_location_and_remedy(tmp_path, missing):
     (tmp_path / f"train.{'de' if missing == 'en' else 'en'}").write_text("x\n")
     message = refusal(sources.load, corpus(tmp_path, how_to_get="wget -r it"), "train")
     assert f"config.data.directory='{tmp_path}'" in message
@@ -145,7 +145,7 @@ def test_missing_files_say_where_and_how(tmp_path, missing):
          "--config.data.train=part"),
     ],
 )  # fmt: skip
-def test_parts_of_other_names_are_listed(tmp_path, split, names, listed, remedy):
+def test_parts_with_other_names_are_listed(tmp_path, split, names, listed, remedy):
     for name in names:
         (tmp_path / f"{name}.en.gz").write_bytes(b"")
         (tmp_path / f"{name}.de").write_text("")
@@ -164,8 +164,8 @@ def test_files_of_other_languages_are_listed(tmp_path):
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_empty_lines_are_mentioned_where_they_are_scored(tmp_path, caplog, split):
-    """Training drops them, and says how many."""
+def test_empty_lines_are_reported_in_scored_splits(tmp_path, caplog, split):
+    """Training drops them and reports how many."""
     (tmp_path / f"{split}.en").write_text("one\n \nthree\nfour\n")
     (tmp_path / f"{split}.de").write_text("eins\nzwei\ndrei\n\n")
     assert len(sources.load(corpus(tmp_path), split)) == 4
@@ -173,7 +173,7 @@ def test_empty_lines_are_mentioned_where_they_are_scored(tmp_path, caplog, split
     assert (expected in caplog.text) == (split != "train")
 
 
-def test_without_a_directory_files_are_sought_here(tmp_path, monkeypatch):
+def test_without_a_directory_the_current_one_is_searched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = refusal(sources.load, DataConfig(), "train")
     assert (
@@ -185,7 +185,7 @@ def test_without_a_directory_files_are_sought_here(tmp_path, monkeypatch):
     assert sources.load(DataConfig(), "train").src == ["x"]
 
 
-def test_a_split_without_pairs(tmp_path):
+def test_a_split_without_pairs_is_rejected(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"train.{language}").write_text("")
     message = refusal(sources.load, corpus(tmp_path), "train")
@@ -214,8 +214,8 @@ TEXT = "\none\r\n\n two \u2028\n"
 LINES, FILE = (ObjectiveConfig("language_model", document=d) for d in ("line", "file"))  # type: ignore[arg-type]
 
 
-def test_a_file_as_it_lies_on_the_disk(write):
-    """Every character, line ends too; but a byte order mark is none of the text."""
+def test_a_whole_file_is_read_unchanged(write):
+    """Every character, including line ends; but a byte order mark is not part of the text."""
     for text in ("", "\n", TEXT, TEXT * 2 + "end"):
         assert read_text(write(text.encode())) == text
     assert read_text(write(b"\xef\xbb\xbf\r\n")) == "\r\n"
@@ -223,8 +223,8 @@ def test_a_file_as_it_lies_on_the_disk(write):
     assert ":2: not UTF-8 (byte 0xff at column 3)" in message
 
 
-def test_text_of_one_side(tmp_path):
-    """Its files alone, line by line or whole, one document for each part."""
+def test_one_sided_text(tmp_path):
+    """Only the files of that side are read, line by line or whole (one document per part)."""
     (tmp_path / "a.txt").write_bytes(TEXT.encode())
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three"))
     config = corpus(tmp_path, target_language="txt", train=("a", "b"), test=("c",))
@@ -241,8 +241,8 @@ def test_text_of_one_side(tmp_path):
         assert message == "config.data.test=('c',): contains no text"
 
 
-def test_one_side_of_pairs():
-    """A language model of the built-in corpus reads its targets."""
+def test_a_language_model_of_pairs_reads_the_targets():
+    """For the built-in corpus."""
     config = DataConfig(
         source="spelled_numbers", source_language="de", target_language="en",
         num_examples=(9, 1, 1), max_number=100,
@@ -263,6 +263,6 @@ def test_real_text(multi30k):
     assert not any(re.search(r"[\r\n]", line) for line in [*found.src, *found.tgt])
 
 
-def test_every_source_has_a_choice():
+def test_unknown_sources_are_rejected():
     message = refusal(sources.load, DataConfig(source="texts"), "train")  # type: ignore[arg-type]
     assert message.startswith("config.data.source: unknown choice 'texts' (did you mean 'text'?)")

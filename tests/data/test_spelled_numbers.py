@@ -1,4 +1,4 @@
-"""The generated corpus: the same for everybody, and no number in two splits."""
+"""The generated corpus: the same everywhere, and no number in two splits."""
 
 import dataclasses
 
@@ -26,15 +26,15 @@ def test_the_corpus_is_the_same_every_time():
     first = [part.tolist() for part in spelled_numbers.draw((300, 40, 20), 1_000_000)]
     spelled_numbers.draw.cache_clear()
     assert [part.tolist() for part in spelled_numbers.draw((300, 40, 20), 1_000_000)] == first
-    # Published scores hang on them: change these lines only with them.
+    # Published scores depend on these lines: change them only together.
     assert first[2][:5] == [117280, 757, 260673, 34027, 8196]
     rounded = spelled_numbers.draw((300, 40, 20), 1_000_000, 1 / 8)
     assert rounded[2][:5].tolist() == [232, 507836, 528797, 65381, 875]
 
 
 def test_round_numbers_are_drawn_more_often():
-    """Of numbers of nine digits a hundredth of a percent ends with four zeros; of those that are
-    rounded, here a half, some (1/2 + 1/20)^4.
+    """A hundredth of a percent of nine-digit numbers end with four zeros; of those that are
+    rounded, here half, about (1/2 + 1/20)^4.
     """
     size = (20_000, 10, 10)
     shares = [
@@ -56,13 +56,13 @@ def test_the_largest_bound():
     assert 10**16 < max(numbers) < 10**18
 
 
-def test_all_numbers_there_are():
+def test_a_corpus_can_contain_all_numbers_below_the_bound():
     parts = spelled_numbers.draw((90, 9, 2), 101)
     assert sorted(int(n) for part in parts for n in part) == list(range(101))
 
 
-def test_short_numbers_are_learned():
-    """Of a large range all numbers below 100 are in training, repeated, and in no other split."""
+def test_short_numbers_are_in_training_only():
+    """In a large range, all numbers below 100 are in training, repeated, and in no other split."""
     train, validation, test = spelled_numbers.draw((5000, 50, 50), 10**9)
     short = train[train < 100]
     assert set(short.tolist()) == set(range(100))
@@ -87,7 +87,7 @@ def test_languages(language, number, text, monkeypatch):
 
 
 @pytest.mark.parametrize("field", ["source_language", "target_language"])
-def test_an_unknown_language(field):
+def test_unknown_languages_are_rejected(field):
     config = dataclasses.replace(CONFIG, **{field: "xx"})
     with pytest.raises(UserError, match=r"num2words has no language 'xx'"):
         sources.load(config, "validation")

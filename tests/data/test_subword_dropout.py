@@ -1,4 +1,4 @@
-"""BPE-dropout against SentencePiece, against probabilities by hand, and repeated."""
+"""BPE-dropout against SentencePiece, against probabilities by hand, and with repeated texts."""
 
 import dataclasses
 from collections import Counter
@@ -25,8 +25,8 @@ def tokenizer(request, numbers) -> Subwords:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.9])
-def test_it_is_the_same_text(tokenizer, numbers, rate):
-    """Cut otherwise: what SentencePiece joins is the text of its own segmentation."""
+def test_dropout_does_not_change_the_text(tokenizer, numbers, rate):
+    """Another segmentation, which SentencePiece decodes to the same text as its own."""
     lines = [*numbers.src, *UNKNOWN]
     ours, theirs = SubwordDropout(tokenizer, rate, 1).encode(lines), tokenizer.encode(lines)
     assert [tokenizer.decode(ids) for ids in ours] == [tokenizer.decode(ids) for ids in theirs]
@@ -35,8 +35,8 @@ def test_it_is_the_same_text(tokenizer, numbers, rate):
     assert (longer == 0 and ours == theirs) if rate == 0.0 else longer > 0
 
 
-def test_without_dropout_it_is_sentencepiece_on_real_text(multi30k):
-    """Its merges, one by one: 2,000 captions of two languages in one vocabulary."""
+def test_without_dropout_it_matches_sentencepiece_on_real_text(multi30k):
+    """Merge by merge: 2,000 captions in two languages with one vocabulary."""
     lines = [
         line for side in ("en", "de")
         for line in (multi30k / f"train.{side}").read_text(encoding="utf-8").split("\n")[:1000]
@@ -45,9 +45,10 @@ def test_without_dropout_it_is_sentencepiece_on_real_text(multi30k):
     assert SubwordDropout(tokenizer, 0.0, 1).encode(lines) == tokenizer.encode(lines)
 
 
-def test_probabilities_by_hand():
-    """Of `ab` in the pieces ▁, a, b, ▁a, ▁ab, with p = 0.3: the first merge is left out with p,
-    and so is the second, if it is reached."""
+def test_segmentation_probabilities_by_hand():
+    """`ab` in the pieces ▁, a, b, ▁a, ▁ab, with p = 0.3: the first merge is dropped with p, and so
+    is the second if it is reached.
+    """
 
     class Pieces(Subwords):
         def __init__(self) -> None:
@@ -73,13 +74,13 @@ def test_probabilities_by_hand():
     expected = {("▁ab",): 0.49, ("▁a", "b"): 0.21, ("▁", "a", "b"): 0.3}
     assert set(found) == set(expected)
     for cut, share in expected.items():
-        # 100 pools of 64, from which lines choose with replacement: twice the variance of draws
+        # 100 pools of 64, from which lines draw with replacement: twice the variance of draws
         deviation = (2 * share * (1 - share) / draws) ** 0.5
         assert abs(found[cut] / draws - share) < 4 * deviation
 
 
-def test_a_line_depends_on_seed_and_number_alone(tokenizer, numbers):
-    """Cut in parts, in another order, by another object: the same; otherwise not."""
+def test_a_line_depends_only_on_seed_and_number(tokenizer, numbers):
+    """In parts, in another order or by another object it is the same; otherwise it differs."""
     lines = numbers.src
     whole = SubwordDropout(tokenizer, 0.3, 5).encode(lines)
     parts = SubwordDropout(tokenizer, 0.3, 5)
@@ -89,8 +90,8 @@ def test_a_line_depends_on_seed_and_number_alone(tokenizer, numbers):
     assert parts.encode(lines, first=len(lines)) != whole
 
 
-def test_a_store_has_every_pair_several_times(tokenizer, numbers, tmp_path):
-    """One after the other, each cut in its own way, made the same anywhere."""
+def test_a_store_can_hold_every_pair_several_times(tokenizer, numbers, tmp_path):
+    """One copy after the other, each segmented in its own way, reproducibly."""
     pair = TokenizerPair(tokenizer, tokenizer)
     corpus = dataclasses.replace(numbers, tgt=numbers.src)
     sampling = Sampling(rate=0.2, times=3, seed=4)
@@ -113,8 +114,8 @@ def test_a_store_has_every_pair_several_times(tokenizer, numbers, tmp_path):
         assert ([sequences(side) for side in again[:2]] == cut) == same
 
 
-def test_lines_are_those_of_the_text(make_store):
-    """However often it was cut: a batch names lines that the text has."""
+def test_batches_name_the_lines_of_the_text(make_store):
+    """However often the text is in the store."""
     once = make_store(count=40)
     ids, lengths = np.tile(once.src.ids, 3), np.tile(once.src.lengths, 3)
     side = Ragged.from_offsets(ids, np.concatenate([[0], np.cumsum(lengths)]))

@@ -1,4 +1,4 @@
-"""A label for each word: at its first piece, whatever the codec, the window and the row."""
+"""Tagging: each word has its label at its first piece, whatever the codec, window and row."""
 
 import dataclasses
 from typing import Any
@@ -24,7 +24,7 @@ WORDS = ["one", "two", "twenty", "hundred", "and", ",", "of", "thousand"]
 
 
 def corpus(count: int = 40) -> tuple[list[str], list[str]]:
-    """Return texts of words, and labels that say which words they are and where."""
+    """Return texts of words, and labels that name each word and its place."""
     generator = np.random.default_rng(0)
     texts = [generator.choice(WORDS, generator.integers(1, 12)).tolist() for _ in range(count)]
     labels = [[f"{word}-{i}" for i, word in enumerate(text)] for text in texts]
@@ -43,7 +43,7 @@ def stored(request, tmp_path_factory) -> tuple[Any, TokenStore]:
 
 
 def read(batch, pair) -> list[tuple[list[int], list[str], list[int]]]:
-    """Return (pieces, labels, their places) of each segment."""
+    """Return (pieces, labels, positions of the labels) of each segment."""
     labels, weight = batch.targets["tags"]
     found = []
     for row in range(len(labels)):
@@ -65,7 +65,7 @@ def whole(store: TokenStore, window: int):
 
 @pytest.mark.parametrize("window", [5, 16, 256])
 def test_each_word_has_its_label(stored, window):
-    """Once, in the order of the text, at the place where its pieces begin."""
+    """Once, in the order of the text, where its pieces begin."""
     pair, store = stored
     items, batch = whole(store, window)
     src, tgt = corpus()
@@ -84,7 +84,7 @@ def test_each_word_has_its_label(stored, window):
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_in_batches_they_are_the_same(stored, plan):
+def test_batches_contain_the_same_examples(stored, plan):
     pair, store = stored
     items, batch = whole(store, 24)
     made = PLANS[plan](items, TAG.select(items, DATA).pairs, DATA, 5)
@@ -102,7 +102,7 @@ def test_in_batches_they_are_the_same(stored, plan):
 
 
 def test_texts_without_words_and_words_without_pieces(tmp_path):
-    """The ones are left out; the others are UNK, so that labels stay where they belong."""
+    """The former are dropped; the latter become UNK, so that labels stay aligned."""
     src, tgt = ["one two", "", "\u200b and"], ["A B", "", "B A"]
     pair = train_pair(
         TokenizerConfig(vocab_size=40, joint=False), *corpus(), ("subwords", "labels")
@@ -120,8 +120,8 @@ def test_texts_without_words_and_words_without_pieces(tmp_path):
     assert len(TAG.items(TokenStore(nothing, nothing), ObjectiveConfig("tag"))) == 0
 
 
-def test_counts_that_differ_are_refused(tmp_path):
-    """With the file and the line, of whichever part."""
+def test_unequal_numbers_of_words_and_labels_are_rejected(tmp_path):
+    """With the file and the line, in any part."""
     for part, lines in (("a", ["A B"] * 3), ("b", ["A B", "A", "A B"])):
         (tmp_path / f"{part}.text").write_text("one two\n" * 3)
         (tmp_path / f"{part}.tags").write_text("".join(f"{line}\n" for line in lines))

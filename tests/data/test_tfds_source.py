@@ -67,8 +67,8 @@ def refusal(config: DataConfig, split: str = "train") -> str:
 
 
 @pytest.mark.parametrize("chunk", [10, 10_000])
-def test_a_prepared_data_set(prepared, monkeypatch, chunk):
-    """Every pair once, kept together, on one line; whatever is read at a time."""
+def test_a_prepared_data_set_is_read_completely(prepared, monkeypatch, chunk):
+    """Every pair once, kept together, on one line, whatever the chunk size."""
     monkeypatch.setattr(source, "_CHUNK", chunk)
     for split, count in ROWS.items():
         found = sources.load(prepared, split)
@@ -93,17 +93,17 @@ def test_languages_can_be_swapped(prepared):
 
 
 @pytest.mark.parametrize("field", ["source_language", "target_language"])
-def test_a_language_that_the_data_set_lacks(prepared, field):
+def test_languages_missing_from_the_data_set_are_rejected(prepared, field):
     assert refusal(dataclasses.replace(prepared, **{field: "fr"})) == (
         f"config.data.{field}='fr': tiny_translate has no such feature; it has ['de', 'en']"
     )
 
 
 @pytest.mark.parametrize("part", ["test", "train[", "train[:99]", ""])
-def test_a_part_that_does_not_exist(prepared, part):
+def test_nonexistent_parts_are_rejected(prepared, part):
     message = refusal(dataclasses.replace(prepared, test=(part,)), "test")
     assert message.startswith(f"config.data.test={part!r}: ")
-    assert part not in ("test", "train[:99]") or "train" in message  # says what there is
+    assert part not in ("test", "train[:99]") or "train" in message  # lists the existing parts
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_part_that_does_not_exist(prepared, part):
         ("mnist", ""),
     ],
 )
-def test_a_data_set_that_is_not_prepared(tmp_path, name, module):
+def test_unprepared_data_sets_are_reported_with_the_remedy(tmp_path, name, module):
     config = DataConfig(source="tfds", name=name, directory=str(tmp_path))
     message = refusal(config)
     assert message.startswith(f"config.data.name='{name}': not prepared, looked in {tmp_path}/")
@@ -138,13 +138,13 @@ def test_a_data_set_that_is_not_prepared(tmp_path, name, module):
         "a b",
     ],
 )
-def test_a_data_set_that_does_not_exist(tmp_path, name):
+def test_nonexistent_data_sets_are_rejected(tmp_path, name):
     config = DataConfig(source="tfds", name=name, directory=str(tmp_path))
     assert refusal(config).startswith(f"config.data.name={name!r}: ")
 
 
-def test_wmt14_as_tfds_mocks_it(tmp_path, monkeypatch):
-    """The real builder's names and features, made-up sentences."""
+def test_wmt14_mocked_by_tfds(tmp_path, monkeypatch):
+    """With the real builder's names and features, and made-up sentences."""
     from tensorflow_datasets.core import naming, splits
     from tensorflow_datasets.translate import wmt14  # noqa: F401 (registers)
 

@@ -1,4 +1,4 @@
-"""Tokenised once, read for ever; and which pairs training leaves out."""
+"""The store of tokenised texts, written once; and which pairs training drops."""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ def stores(cache) -> set[str]:
     return {path.name for path in (cache / "tokens").iterdir() if path.is_dir()}
 
 
-def test_it_holds_what_the_tokenizers_say(numbers, tokenizers, tmp_path):
+def test_it_contains_the_output_of_the_tokenizers(numbers, tokenizers, tmp_path):
     store = open_store(numbers, tokenizers, tmp_path)
     assert len(store) == len(numbers)
     texts = numbers.src, numbers.tgt
@@ -43,14 +43,14 @@ def test_it_holds_what_the_tokenizers_say(numbers, tokenizers, tmp_path):
             assert side.sequence(i).tolist() == expected[i]
 
 
-def test_a_second_opening_tokenises_nothing(numbers, tokenizers, tmp_path, monkeypatch):
+def test_reopening_tokenises_nothing(numbers, tokenizers, tmp_path, monkeypatch):
     first = open_store(numbers, tokenizers, tmp_path)
     monkeypatch.setattr(Subwords, "encode", lambda *_: pytest.fail("tokenised again"))
     assert same(open_store(numbers, tokenizers, tmp_path), first)
-    assert len(stores(tmp_path)) == 1  # and nothing half-written beside it
+    assert len(stores(tmp_path)) == 1  # and no partial store next to it
 
 
-def test_chunks_do_not_show(numbers, tokenizers, tmp_path, monkeypatch):
+def test_chunking_does_not_change_the_store(numbers, tokenizers, tmp_path, monkeypatch):
     whole = open_store(numbers, tokenizers, tmp_path / "whole")
     monkeypatch.setattr(token_store, "_CHUNK", 7)
     assert same(open_store(numbers, tokenizers, tmp_path / "chunks"), whole)
@@ -58,9 +58,9 @@ def test_chunks_do_not_show(numbers, tokenizers, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["src.ids", "tgt.ids", "src.offsets", "tgt.offsets", "sums.json"])
 @pytest.mark.parametrize("damage", ["cut", "odd", "empty", "gone", "flipped"])
-def test_a_damaged_store_is_made_anew(numbers, tokenizers, tmp_path, name, damage):
+def test_a_damaged_store_is_rebuilt(numbers, tokenizers, tmp_path, name, damage):
     first = open_store(numbers, tokenizers, tmp_path)
-    first = type(first)(*(type(side)(*map(np.array, side)) for side in first))  # off the disk
+    first = type(first)(*(type(side)(*map(np.array, side)) for side in first))  # into memory
     path = tmp_path / "tokens" / stores(tmp_path).pop() / name
     raw = path.read_bytes()
     flipped = raw[:9] + bytes([raw[9] ^ 1]) + raw[10:]

@@ -1,4 +1,4 @@
-"""SentencePiece behind our four reserved ids."""
+"""SentencePiece tokenizers with our four reserved ids."""
 
 import dataclasses
 import subprocess
@@ -58,7 +58,7 @@ def test_training_gives_the_same_model_every_time(lines, algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_sample_of_the_lines_is_the_same_in_every_process(numbers, algorithm):
-    """SentencePiece's own sampling differs from process to process, and is the same within one."""
+    """SentencePiece's own sampling differs between processes, and is the same within one."""
     config = dataclasses.replace(SMALL, algorithm=algorithm, vocab_size=40)
     code = (
         "import sys\n"
@@ -88,7 +88,7 @@ def test_eos_ends_every_line_and_nothing_else_is_reserved(small, lines):
     assert small.encode([]) == []
 
 
-def test_text_comes_back(small, with_bytes, lines):
+def test_text_round_trips(small, with_bytes, lines):
     for tokenizer in (small, with_bytes):
         assert [again(tokenizer, line) for line in lines] == lines
 
@@ -100,7 +100,7 @@ def test_decoding_stops_at_the_first_eos_and_skips_padding(small):
     assert small.decode([]) == small.decode([EOS]) == small.decode([PAD]) == ""
 
 
-def test_real_text_comes_back(multi30k):
+def test_real_text_round_trips(multi30k):
     lines = [line for side in ("en", "de") for line in read_lines(multi30k / f"val.{side}")]
     exact = TokenizerConfig(vocab_size=1000, normalization="identity")
     tokenizer = train(exact, lines)
@@ -118,8 +118,8 @@ def pieces_of(tokenizer: Subwords, lines: list[str]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_symbols_are_pieces_wherever_a_text_has_them(lines, algorithm):
-    """They are never cut, not even by BPE-dropout, and are written as they are."""
+def test_symbols_are_never_split(lines, algorithm):
+    """Not even by BPE-dropout, wherever they are in a text; they are decoded unchanged."""
     symbols = ("<2de>", "<BT>", "@url@")
     config = dataclasses.replace(SMALL, algorithm=algorithm, symbols=symbols, vocab_size=70)
     tokenizer = train(config, lines, ("<mask>",))
@@ -136,7 +136,7 @@ def test_symbols_are_pieces_wherever_a_text_has_them(lines, algorithm):
     assert tokenizer.decode(cut) == text
 
 
-# As T5, Marian and Llama have them.
+# As in T5, Marian and Llama.
 FOREIGN = {
     "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "model_type": "unigram"},
     "marian": {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"},
@@ -153,8 +153,8 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("fields", FOREIGN.values(), ids=FOREIGN)
-def test_a_model_that_is_there_cuts_texts_as_it_did(lines, fields, tmp_path):
-    """Behind our reserved ids, with its pieces in their order."""
+def test_an_existing_model_segments_text_as_before(lines, fields, tmp_path):
+    """Its pieces follow our reserved ids, in their order."""
     with open(tmp_path / "their.model", "wb") as file:
         spm.SentencePieceTrainer.train(
             sentence_iterator=iter(lines), model_writer=file, minloglevel=2,
@@ -178,14 +178,14 @@ def test_a_model_that_is_there_cuts_texts_as_it_did(lines, fields, tmp_path):
     assert Subwords(ours.model).digest == train(config, [], ("<mask>",)).digest
 
 
-def test_unk_is_written_as_asked(lines, small, tmp_path):
+def test_unk_is_decoded_as_configured(lines, small, tmp_path):
     (tmp_path / "x.model").write_bytes(small.model)
     for fields in ({"vocab_size": 64}, {"model": str(tmp_path / "x.model")}):
         codec = train(TokenizerConfig(**fields, unk_surface="[UNK]"), lines)
         assert again(codec, "drei 🦊 vier") == "drei [UNK] vier"
 
 
-def test_a_model_that_is_none_is_refused(tmp_path):
+def test_invalid_existing_models_are_rejected(tmp_path):
     (tmp_path / "x.model").write_bytes(b"no model")
     for name in ("x.model", "y.model"):
         config = TokenizerConfig(model=str(tmp_path / name))
@@ -202,13 +202,13 @@ def test_unknown_characters(small, with_bytes):
 
 
 @pytest.mark.parametrize("text", ["<s>", "</s>", "<pad>", "<unk>", "eins <s> zwei</s>", "<0x0A>"])
-def test_names_of_pieces_are_text_like_any_other(with_bytes, text):
+def test_names_of_pieces_are_ordinary_text(with_bytes, text):
     ids = with_bytes.encode([text])[0]
     assert min(ids[:-1]) >= RESERVED
     assert with_bytes.decode(ids) == text
 
 
-def test_decoding_never_gives_a_line_end(with_bytes):
+def test_decoding_never_produces_a_line_end(with_bytes):
     by_name = {piece: i for i, piece in enumerate(with_bytes.pieces(range(with_bytes.size)))}
     text = with_bytes.decode([by_name[f"<0x{byte:02X}>"] for byte in b"a\nb\r\nc\rd"])
     assert text == "a b  c d"
@@ -217,7 +217,7 @@ def test_decoding_never_gives_a_line_end(with_bytes):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_vocabulary_that_is_too_large_is_told_how_large_it_may_be(lines, algorithm):
+def test_the_error_for_a_too_large_vocabulary_states_the_maximum(lines, algorithm):
     config = dataclasses.replace(SMALL, algorithm=algorithm, vocab_size=50_000)
     with pytest.raises(UserError) as caught:
         train(config, lines)
@@ -230,7 +230,7 @@ def test_a_vocabulary_that_is_too_large_is_told_how_large_it_may_be(lines, algor
 
 @pytest.mark.parametrize("fallback", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_vocabulary_that_is_too_small_is_told_how_small_it_may_be(lines, algorithm, fallback):
+def test_the_error_for_a_too_small_vocabulary_states_the_minimum(lines, algorithm, fallback):
     config = TokenizerConfig(algorithm, 261 if fallback else 5, byte_fallback=fallback)
     with pytest.raises(UserError) as caught:
         train(config, lines)
@@ -244,7 +244,7 @@ def test_a_vocabulary_that_is_too_small_is_told_how_small_it_may_be(lines, algor
 
 
 @pytest.mark.parametrize("nothing", [[], ["", ""], ["  "]])
-def test_a_corpus_of_empty_lines(nothing):
+def test_a_corpus_of_empty_lines_is_rejected(nothing):
     with pytest.raises(UserError, match=r"^config\.data\.train: all lines are empty"):
         train(SMALL, nothing)
 
@@ -269,7 +269,7 @@ def test_joint_and_separate_vocabularies(tmp_path, numbers):
         assert (loaded.src is loaded.tgt) == (pair is joint)
 
 
-def test_loading_what_is_not_ours(tmp_path):
+def test_missing_and_invalid_saved_models_are_rejected(tmp_path):
     with pytest.raises(UserError, match=r"tokenizer\.model: no tokenizer here"):
         TokenizerPair.load(tmp_path, joint=True)
     (tmp_path / "tokenizer.model").write_bytes(b"something else")
@@ -277,7 +277,7 @@ def test_loading_what_is_not_ours(tmp_path):
         TokenizerPair.load(tmp_path, joint=True)
 
 
-def test_a_model_with_other_reserved_ids(tmp_path, lines):
+def test_a_model_with_other_reserved_ids_is_rejected(tmp_path, lines):
     import io
 
     import sentencepiece

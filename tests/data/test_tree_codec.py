@@ -1,4 +1,4 @@
-"""Trees as text: which are none, and what is refused with file and line."""
+"""Linearised trees: their codec, and malformed ones, rejected with file and line."""
 
 import json
 
@@ -16,7 +16,7 @@ TREES = ["(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S", "(FRAG XX )FRAG", ""]
 CONFIG = TokenizerConfig()
 
 
-def test_trees_come_back():
+def test_trees_round_trip():
     codec = train(CONFIG, TREES)
     assert codec.size == 4 + 5 + 2 * 4
     assert [codec.decode(ids) for ids in codec.encode(TREES)] == TREES
@@ -29,7 +29,7 @@ def test_trees_come_back():
     assert (again.digest, again.encode(TREES)) == (codec.digest, codec.encode(TREES))
 
 
-def test_words_are_numbered_to_the_last_number():
+def test_words_beyond_the_last_number_share_it():
     codec = train(CONFIG, ["(S XX XX )S"])
     long = "(S XX (S XX XX )S XX )S"
     assert codec.pieces(codec.encode([long], eos=False)[0]) == [
@@ -38,7 +38,7 @@ def test_words_are_numbered_to_the_last_number():
     assert codec.decode(codec.encode([long])[0]) == long
 
 
-def test_codecs_in_which_no_word_had_a_number_are_read():
+def test_old_codecs_without_word_numbers_are_loaded():
     old = {"special": train(CONFIG, TREES).special, "lowercase": False}
     codec = Trees(json.dumps(old | {"words": ["XX", "(S", ")S"]}).encode())
     assert codec.encode(["(S XX XX )S"]) == [[5, 4, 4, 6, EOS]]
@@ -46,7 +46,7 @@ def test_codecs_in_which_no_word_had_a_number_are_read():
 
 
 def test_both_brackets_of_a_label_are_pieces():
-    """Pieces are in no order of the training text, so that equal sets make equal codecs."""
+    """Their order does not depend on that of the training text: equal sets give equal codecs."""
     assert train(CONFIG, TREES).model == train(CONFIG, TREES[::-1]).model
     pieces = train(CONFIG, TREES).pieces(range(9, 17))
     assert pieces == ["(FRAG", ")FRAG", "(NP", ")NP", "(S", ")S", "(VP", ")VP"]
@@ -65,13 +65,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("tree", "words"), FAULTS.items(), ids=FAULTS)
-def test_what_is_no_tree(tree, words):
+def test_malformed_trees_are_rejected(tree, words):
     assert words.strip("'") in fault(tree.split())
     with pytest.raises(UserError, match=r"^config\.data\.train: tree 2: .*opened and closed"):
         train(CONFIG, ["(S XX )S", tree])
 
 
-def test_trees_have_words_as_their_sentences_do():
+def test_trees_must_have_as_many_words_as_their_sentences():
     with pytest.raises(UserError, match=r"^x:2: the tree has 1 XX, but its sentence 2 words"):
         check_pairs(["a", "a b"], ["(S XX )S"] * 2, lambda number: f"x:{number}")
     with pytest.raises(UserError, match="have no brackets"):
@@ -79,7 +79,7 @@ def test_trees_have_words_as_their_sentences_do():
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_files_are_named_with_the_line(split, tmp_path):
+def test_errors_name_the_file_and_line(split, tmp_path):
     """Before anything is trained or written."""
     for part in ("train", "validation"):
         (tmp_path / f"{part}.text").write_text("a b c d e\na\n")

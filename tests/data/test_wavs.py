@@ -1,4 +1,4 @@
-"""Files of sound, what is said in them, frames, and frames masked at random; what is refused."""
+"""Audio files, their labels, log-mel frames and SpecAugment; and which input is rejected."""
 
 import dataclasses
 import io
@@ -44,7 +44,7 @@ def wav(samples, channels: int = 1, width: int = 2, rate: int = 8000) -> bytes:
 
 @pytest.fixture
 def config(tmp_path) -> DataConfig:
-    """The same files in the folder train and, in another order, in validation.zip."""
+    """Write the same files to the folder train and, in another order, to validation.zip."""
     (tmp_path / "train").mkdir()
     for name, samples in SOUNDS.items():
         (tmp_path / "train" / name).write_bytes(wav(samples))
@@ -60,7 +60,7 @@ def pair_of(corpus) -> TokenizerPair:
     return train_pair(*given, SIDE)
 
 
-def test_a_folder_and_an_archive_are_alike(config):
+def test_a_folder_and_an_archive_are_equivalent(config):
     folder, archive = (sources.load(config, split) for split in ("train", "validation"))
     assert folder.tgt == ["zero", "zero", "one", "two"]
     assert archive.tgt == folder.tgt
@@ -70,8 +70,8 @@ def test_a_folder_and_an_archive_are_alike(config):
     assert folder.fingerprint == archive.fingerprint
 
 
-def test_parts_by_a_group_of_the_name(config):
-    """One speaker is left out: both halves together are all, and none is in both."""
+def test_parts_are_selected_by_a_group_of_the_file_name(config):
+    """A held-out speaker: both parts together have all files, and none is in both."""
     without, alone = (
         sources.load(dataclasses.replace(config, train=(f"train[who:{one}]",)), "train")
         for one in ("!bob", "bob")
@@ -84,8 +84,8 @@ def test_parts_by_a_group_of_the_name(config):
         sources.load(nobody, "train")
 
 
-def test_a_manifest(config):
-    """Where there is no pattern; a label may be the text itself."""
+def test_labels_from_a_manifest(config):
+    """Used if there is no pattern; a label may be the text itself."""
     plain = dataclasses.replace(config, label_pattern="", label_texts=())
     with pytest.raises(UserError, match=r"there is no .*train\.tsv.*label_pattern"):
         sources.load(plain, "train")
@@ -112,7 +112,7 @@ def test_a_manifest(config):
         (wav(SOUNDS[NAMES[0]], width=4), ["32 bits", "sox"]),
     ],
 )
-def test_files_that_are_refused(content, words, config):
+def test_unsuitable_audio_files_are_rejected(content, words, config):
     path = Path(f"{config.directory}/train/0_ann_0.wav")
     path.write_bytes(content)
     for read in (lambda: sources.load(config, "train"), lambda: open_sound(path)):
@@ -121,7 +121,7 @@ def test_files_that_are_refused(content, words, config):
         assert all(word in str(caught.value) for word in [str(path), *words]), caught.value
 
 
-def test_what_else_is_refused(config):
+def test_other_invalid_input_is_rejected(config):
     with pytest.raises(UserError, match=r"test: there is neither a folder .*test nor test\.zip"):
         sources.load(config, "test")
     few = dataclasses.replace(config, label_texts=("0=zero",))
@@ -151,7 +151,7 @@ def test_what_else_is_refused(config):
 
 
 def test_frames_by_hand():
-    """One frame, by sums over the samples around it; neighbours change nothing."""
+    """Frame by frame, by sums over the samples around it; neighbours change nothing."""
     codec, samples = log_mel.train(SIDE, []), RNG.normal(0, 0.1, 100)
     (frames,) = codec.encode([samples])
     assert frames.shape == (100 // 16, 5)
@@ -169,12 +169,12 @@ def test_frames_by_hand():
     whole = np.round(samples * 2**15).astype(np.int16)
     first, second, third = codec.encode([whole, 3 * whole, whole / 2.0**15])
     assert np.array_equal(first, third)
-    assert np.abs(second - first - np.log10(9) / 4).max() < 1e-6  # all alike, three times as loud
+    assert np.abs(second - first - np.log10(9) / 4).max() < 1e-6  # uniformly, at triple amplitude
     assert [len(x) for x in codec.encode([whole[:15], whole[:16], whole[:1]])] == [0, 1, 0]
 
 
-def test_the_store_and_ctc(config, tmp_path):
-    """Frames come back as they were, with their text without an end; padding is marked."""
+def test_frames_and_texts_from_the_store_for_ctc(config, tmp_path):
+    """Frames are read back unchanged, with their text without EOS; padding is marked."""
     corpus = sources.load(config, "train")
     pair = pair_of(corpus)
     pair.save(tmp_path)
@@ -185,7 +185,7 @@ def test_the_store_and_ctc(config, tmp_path):
         frame = objective.frame(None)
         store = open_store(corpus, tokenizers, tmp_path / "cache", frame=frame)
         items = objective.items(store, None)
-        assert items.sides(100) == (16, 4)  # neither side is longer than its longest
+        assert items.sides(100) == (16, 4)  # no side is longer than its longest sequence
         batch = objective.examples(items, one_per_row(np.arange(4)), 5, 20, 4)
     for i, sound in enumerate(corpus.src):
         (frames,) = pair.src.encode([sound])
@@ -202,8 +202,8 @@ def test_the_store_and_ctc(config, tmp_path):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_masks_are_functions_of_seed_epoch_and_sound(name):
-    """A sound is masked as it is whoever is beside it; other epochs mask it otherwise."""
+def test_masks_depend_only_on_seed_epoch_and_sound(name):
+    """Not on the other sounds; other epochs and seeds mask a sound differently."""
     config = dataclasses.replace(CONFIG, augment=(name, name), **{f"{name}_size": 6})
     lengths, numbers = np.full(60, 20), np.arange(60)
     lengths[::3] = 7
@@ -220,8 +220,8 @@ def test_masks_are_functions_of_seed_epoch_and_sound(name):
         assert not np.array_equal(masked(vectors, lengths, config, numbers, other), found)
 
 
-def test_a_run_that_goes_on_reads_what_it_would_have_read(config, tmp_path):
-    """A batch is a function of its number: masks too, which are others in the next epoch."""
+def test_a_resumed_run_reads_the_same_batches(config, tmp_path):
+    """A batch depends only on its number, including its masks, which differ in the next epoch."""
     config = dataclasses.replace(
         config, augment=("time_mask", "frequency_mask"), max_length=20, tokens_per_batch=160,
         time_mask_size=9, frequency_mask_size=4, num_buckets=1,
@@ -237,15 +237,15 @@ def test_a_run_that_goes_on_reads_what_it_would_have_read(config, tmp_path):
 
     whole = [begun()[i] for i in range(3)]
     again = begun()
-    for number in (2, 1):  # from there on, in any order
+    for number in (2, 1):  # resumed anywhere, in any order
         assert np.array_equal(again[number].src.inputs, whole[number].src.inputs)
         assert np.array_equal(again[number].targets["ctc"].labels, whole[number].targets["ctc"][0])
     sums = {round(float(batch.src.inputs.astype(np.float64).sum()), 3) for batch in whole}
     assert len(sums) == 3  # of the same four sounds
 
 
-def test_what_each_mask_hides():
-    """Places that lie together, from none to the most; they become the mean of their sound."""
+def test_extent_of_time_and_frequency_masks():
+    """Contiguous ranges, from none to the maximum size, which become the mean of their sound."""
     lengths, numbers = np.full(400, 20), np.arange(400)
     vectors = RNG.normal(size=(8000, 8)).astype(np.float32)
 
@@ -258,10 +258,10 @@ def test_what_each_mask_hides():
         return where
 
     bands = hidden(augment=("frequency_mask",), frequency_mask_size=3)
-    assert (bands == bands[:, :1]).all()  # at all times alike
+    assert (bands == bands[:, :1]).all()  # the same at all times
     frames = hidden(augment=("time_mask",), time_mask_size=9, time_mask_share=0.25)
-    assert (frames == frames[:, :, :1]).all()  # in all bands alike
+    assert (frames == frames[:, :, :1]).all()  # the same in all bands
     for where, most in ((bands[:, 0], 3), (frames[:, :, 0], 5)):  # a quarter of 20
         assert {*where.sum(1)} == {*range(most + 1)}
-        assert (np.diff(where, axis=1, prepend=False, append=False).sum(1) <= 2).all()  # together
-        assert where.any(0).all()  # wherever
+        assert (np.diff(where, axis=1, prepend=False, append=False).sum(1) <= 2).all()  # contiguous
+        assert where.any(0).all()  # at every position
