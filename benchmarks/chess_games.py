@@ -8,8 +8,8 @@ agreement  how often the likeliest legal move is one of the teacher's best (ties
            Baselines: capturing the most valuable piece (averaged over ties), a random legal move
 games      against a random player, and against one that looks one ply ahead (the capture or
            promotion that wins most, ties broken at random): each opening of four random plies is
-           played with both colours, and a game of 200 moves a side is a draw. Elo is computed from the
-           share of points, with Wilson's interval; null if one side wins all points.
+           played with both colours, and a game of 200 moves a side is a draw. Elo is computed from
+           the share of points, with Wilson's interval; null if one side wins all points.
 
 One JSON line for each.
 """

@@ -1,6 +1,6 @@
 """Closed-form sizes of the plain model: an independent check of the counts made in programs.
 
-The formulas cover only variants of the paper's model.
+The formulas cover the kinds of models that the tests count.
 """
 
 from transformer_jax.config import Experiment, ModelConfig

@@ -221,7 +221,7 @@ def test_new_results_are_merged_into_the_table_of_variants():
 
 
 def test_joined_sentences_stay_aligned_with_their_translations():
-    """Consecutive ones are joined, up to a number of words; all occur about equally often."""
+    """Consecutive ones are joined, up to a number of words; all occur."""
     pairs = [(f"{'a ' * (n % 7 + 1)}s{n}", f"t{n}") for n in range(40)]
     texts = script("lengths").joined(pairs, 500, 24, random.Random(0))
     assert len(texts) == 500

@@ -32,12 +32,12 @@ from transformer_jax.vocabulary import BOS
 
 TRANSLATE = Translate()
 CONFIG = DataConfig(max_length=40, tokens_per_batch=700, num_buckets=3, rows_divisible_by=4)
-FIRST_HALF = np.arange(0, 300, 2)
+EVERY_OTHER = np.arange(0, 300, 2)
 
 
 @pytest.fixture(params=PLANS)
 def plan(request, make_store):
-    return PLANS[request.param](make_store(), FIRST_HALF, CONFIG, 7)
+    return PLANS[request.param](make_store(), EVERY_OTHER, CONFIG, 7)
 
 
 def batches(plan, start: int = 0, count: int | None = None) -> list:
@@ -70,20 +70,20 @@ def sentences(side, pairs) -> list[list[int]]:
 def test_every_pair_appears_exactly_once_in_every_epoch(plan):
     for epoch in range(3):
         seen = [i for _, place in batches(plan, epoch * len(plan)) for i in place[0]]
-        assert sorted(seen) == FIRST_HALF.tolist()
+        assert sorted(seen) == EVERY_OTHER.tolist()
 
 
 def test_a_batch_depends_only_on_seed_and_index(plan, make_store):
     """Not on earlier requests: resuming is a jump to an index."""
     count = 3 * len(plan)
     expected = batches(plan, 0, count)
-    fresh = type(plan)(make_store(), FIRST_HALF, CONFIG, 7)
+    fresh = type(plan)(make_store(), EVERY_OTHER, CONFIG, 7)
     for index in np.random.default_rng(0).permutation(count).tolist():
         assert batches(fresh, index, 1) == [expected[index]]
 
 
 def test_epochs_and_seeds_have_different_orders(plan, make_store):
-    other = type(plan)(make_store(), FIRST_HALF, CONFIG, 8)
+    other = type(plan)(make_store(), EVERY_OTHER, CONFIG, 8)
     orders = [batches(plan), batches(plan, len(plan)), batches(other), batches(other, len(other))]
     for one, another in itertools.combinations(orders, 2):
         assert one != another
@@ -131,7 +131,9 @@ def test_the_batches_of_an_epoch_reproduce_the_text(plan, make_store):
     store = make_store()
     source = BatchSource(store, plan, TRANSLATE)
     found = [pair for i in range(len(plan)) for pair in pairs_of(source[i])]
-    expected = zip(sentences(store.src, FIRST_HALF), sentences(store.tgt, FIRST_HALF), strict=True)
+    expected = zip(
+        sentences(store.src, EVERY_OTHER), sentences(store.tgt, EVERY_OTHER), strict=True
+    )
     assert sorted(found) == sorted(expected)
 
 
@@ -180,14 +182,14 @@ def test_a_single_pair(kind, make_store):
 
 def test_a_pair_goes_to_the_shortest_bucket_that_fits_both_sides(make_store):
     store = make_store()
-    plan = BucketPlan(store, FIRST_HALF, CONFIG, 0)
+    plan = BucketPlan(store, EVERY_OTHER, CONFIG, 0)
     bounds = [shape.src_length for shape in plan.shapes]
     longest = np.maximum(store.src.lengths, store.tgt.lengths)
     for shape, (pairs, *_) in batches(plan):
         for pair in pairs:
             assert shape.src_length == next(b for b in bounds if b >= longest[pair])
     assert len(plan) == sum(
-        -(-sum(shape.src_length == next(b for b in bounds if b >= n) for n in longest[FIRST_HALF])
+        -(-sum(shape.src_length == next(b for b in bounds if b >= n) for n in longest[EVERY_OTHER])
           // shape.rows)
         for shape in plan.shapes
     )  # fmt: skip
@@ -195,8 +197,8 @@ def test_a_pair_goes_to_the_shortest_bucket_that_fits_both_sides(make_store):
 
 def test_packing_leaves_less_padding_than_a_single_bucket(make_store):
     store = make_store()
-    packed = PackPlan(store, FIRST_HALF, CONFIG, 0)
-    bucket = BucketPlan(store, FIRST_HALF, dataclasses.replace(CONFIG, num_buckets=1), 0)
+    packed = PackPlan(store, EVERY_OTHER, CONFIG, 0)
+    bucket = BucketPlan(store, EVERY_OTHER, dataclasses.replace(CONFIG, num_buckets=1), 0)
     share = {plan: filled(store, plan)[1] / filled(store, plan)[0] for plan in (packed, bucket)}
     assert share[packed] > 0.75 > share[bucket]
 

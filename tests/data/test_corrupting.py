@@ -275,7 +275,7 @@ def test_without_noise_the_source_is_the_text():
 
 
 def test_masking_and_deletion_rates():
-    """Of 40,000 pieces, within four standard errors; unmasked pieces stay in place."""
+    """Of 8,000 pieces, within four standard errors; unmasked pieces stay in place."""
     lists = counted(*[400] * 20)
     for field, rate in (("token_masking_rate", 0.15), ("token_deletion_rate", 0.25)):
         kept = 0

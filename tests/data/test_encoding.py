@@ -116,7 +116,7 @@ token_store.open_store(Corpus(lines, lines[::-1], "lines"), pair, place, process
 
 
 def test_a_killed_process_resumes(tokenizers, tmp_path):
-    """And its workers end with it."""
+    """Killed at any moment, it continues where its journal ends."""
     tokenizers.save(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]

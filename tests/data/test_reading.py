@@ -50,7 +50,7 @@ def masked(lists: list[list[int]], draw: Draw = Draw(), **fields: Any) -> tuple[
 
 
 def test_shares_of_masked_replaced_and_kept_pieces():
-    """15 % are selected, eight in ten of them masked; of 9,000 draws, to four standard errors."""
+    """15 % are selected, eight in ten of them masked; of 8,000 draws, to four standard errors."""
     batch, original = masked(texts(600, 100))
     hidden = batch.targets["tokens"].weight > 0
     labels, inputs = batch.targets["tokens"].labels, batch.src.inputs

@@ -136,7 +136,7 @@ def test_symbols_are_never_split(lines, algorithm):
     assert tokenizer.decode(cut) == text
 
 
-# As in T5, Marian and Llama.
+# As in T5, Marian, Llama and ALBERT.
 FOREIGN = {
     "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "model_type": "unigram"},
     "marian": {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"},

@@ -23,7 +23,7 @@ VOCAB = 61
 
 
 class Case(NamedTuple):
-    """A config, and the name of its peer: in `decoders.PEERS`, or "plain"."""
+    """A config, and the name of its peer: in PEERS of `decoders`, `t5` ..., or "plain"."""
 
     peer: str
     config: ModelConfig

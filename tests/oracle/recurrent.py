@@ -9,7 +9,7 @@ import torch
 from oracle.plain import Plain
 from torch.nn import functional as F
 
-# Of a cell, what torch calls it and whether its state is a pair.
+# Cells by torch's names.
 CELLS = {"elman": "rnn_tanh_cell", "gru": "gru_cell", "lstm": "lstm_cell"}
 
 

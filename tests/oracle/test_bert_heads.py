@@ -61,7 +61,7 @@ def pretraining() -> tuple[Batch, dict[str, np.ndarray], dict[str, str]]:
 
 
 def tagging() -> tuple[Batch, dict[str, np.ndarray], dict[str, str]]:
-    """Return labels of words, here of two places in three."""
+    """Return labels of words, which may have several pieces."""
     tags, labels = labels_at([[1, 2, 4, 5, 7], [1, 3, 4], [2]], 5)
     return Batch(read(), None, {"tags": tags}), {"labels": labels}, {"tags": "logits"}
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.oracle
 
 
 def packed():
-    """Return the sources of two rows as examples, which are laid out again."""
+    """Return the sources of all rows as examples, which are laid out again."""
     src = make_batch(PACKED, VOCAB, VOCAB).src
     texts, places = [], []
     for row, seg in enumerate(src.seg):

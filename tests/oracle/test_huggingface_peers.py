@@ -169,7 +169,7 @@ OURS = {
 
 @pytest.mark.parametrize("name", OURS)
 def test_exported_models_agree_and_round_trip(name, tmp_path):
-    """Parameters bit for bit, ids, logits, and the texts of greedy and of beam search."""
+    """Parameters bit for bit, ids, and the texts of greedy and of beam search."""
     experiment = OURS[name]
     settings = dataclasses.replace(
         experiment.tokenizer, algorithm="bpe" if name == "marian" else "unigram"
