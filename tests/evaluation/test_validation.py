@@ -42,8 +42,8 @@ def test_selected_sentences_are_spread_evenly(total, most):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Measure without a model: the function (store, plan) -> (mean target id, longest batch, longest
-    source that is translated whole).
+    """Measure without a model: the function (store, plan) -> (mean target id, longest batch,
+    longest source that is translated whole).
     """
 
     def measure(store: TokenStore, plan: BucketPlan) -> tuple[float, int, int]:
