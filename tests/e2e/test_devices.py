@@ -1,4 +1,4 @@
-"""A run that moves from one device to eight and back takes the same batches to the same losses."""
+"""A run that moves from one device to eight and back has the same batches and the same losses."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 
 @pytest.mark.e2e
-def test_one_device_eight_and_one_again(tmp_path):
+def test_moving_to_eight_devices_and_back_does_not_change_a_run(tmp_path):
     write_corpus(tmp_path / "corpus", 300)
     every_step = {"training.log_every": 1}
     for devices, steps in ((1, 10), (8, 20), (1, 30)):

@@ -1,4 +1,4 @@
-"""A disk of 64 MB as work directory: training goes on while it is full, and loses nothing."""
+"""A work directory on a 64 MB disk: training continues while it is full, and loses nothing."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from trainer import assert_same_end, finish, read_steps, start, write_corpus
 
 from transformer_jax.workdir import WorkDir
 
-# 2.6 million numbers: a checkpoint of parameters, and two moments of Adam, is at most 32 MB.
+# 2.6 million numbers: a checkpoint, with parameters and both moments of Adam, is at most 32 MB.
 LARGE = {
     "model.d_model": 256, "model.d_ff": 1024, "model.num_heads": 4, "data.tokens_per_batch": 256,
     "training.log_every": 1, "checkpoint.every_steps": 2, "checkpoint.keep_last": 1,
@@ -31,7 +31,7 @@ def small_disk(tmp_path):
 
 
 def fill(disk, leave: int) -> None:
-    """Leave so many bytes of room."""
+    """Fill the disk except for `leave` bytes."""
     (disk / "filler").unlink(missing_ok=True)
     free = shutil.disk_usage(disk).free
     (disk / "filler").write_bytes(bytes(max(free - leave, 0)))
@@ -39,7 +39,7 @@ def fill(disk, leave: int) -> None:
 
 @pytest.mark.e2e
 def test_training_survives_a_full_disk(tmp_path, small_disk):
-    """Full from some step on, then no more: said each time, and in the end nothing is missing."""
+    """The disk fills up and is freed: failures are reported, and nothing is missing in the end."""
     write_corpus(tmp_path / "corpus", 300)
     process = start(tmp_path, "disk", **LARGE)
     workdir = WorkDir(small_disk)
@@ -58,12 +58,12 @@ def test_training_survives_a_full_disk(tmp_path, small_disk):
     assert "No space left on device (at most" in shown
     assert f"MB free in {small_disk}" in shown
     assert finish(tmp_path, "whole", **LARGE) == 0
-    assert_same_end(workdir, WorkDir(tmp_path / "whole"))  # a best that found no room is missing
+    assert_same_end(workdir, WorkDir(tmp_path / "whole"))  # a best one without room is missing
 
 
 @pytest.mark.e2e
-def test_training_stops_if_so_configured(tmp_path, small_disk):
-    """And goes on when there is room again."""
+def test_training_stops_on_a_full_disk_if_so_configured(tmp_path, small_disk):
+    """And resumes when there is room again."""
     write_corpus(tmp_path / "corpus", 300)
     assert finish(tmp_path, "disk", **{**LARGE, "training.steps": 4}) == 0
     fill(small_disk, 1_000_000)

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends as one that nothing ever stopped."""
+"""A run that is killed again and again ends like an uninterrupted one."""
 
 import random
 import signal
@@ -11,7 +11,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 
 class Killed:
-    """A run that is stopped at moments of several kinds."""
+    """A run that is stopped at several kinds of moments."""
 
     def __init__(self, home: Path, cache: Path = CACHE, **changes) -> None:
         self.home, self.cache, self.changes = home, cache, changes
@@ -19,7 +19,7 @@ class Killed:
         self.codes: list[int] = []
 
     def newest(self) -> int:
-        """Return the newest step without touching more than names."""
+        """Return the newest step, from file names alone."""
         names = [path.name for path in self.workdir.checkpoints.glob("*")]
         return max((int(name) for name in names if name.isdecimal()), default=0)
 
@@ -32,10 +32,10 @@ class Killed:
         return any((self.cache / "tokens").glob("*.partial"))
 
     def stop(self, number: signal.Signals, kind: str, delay: float, saves: int = 0) -> None:
-        """Start, and stop at a moment of a kind; what was saved before stays readable."""
+        """Start, and stop at a moment of a kind; earlier saves must stay readable."""
         before = self.newest()
         for left in self.workdir.checkpoints.glob("*.orbax-checkpoint-tmp*"):
-            left.rename(left.with_name("0.deleted"))  # else it looks like a save of this start
+            left.rename(left.with_name("0.deleted"))  # else it looks like a save by this process
         least = before + saves * int(SMALL["checkpoint.every_steps"])
         moments = {
             "building": self.building,
@@ -59,8 +59,8 @@ class Killed:
 
 
 @pytest.mark.e2e
-def test_killed_in_a_save(tmp_path):
-    """The short case: SIGKILL in the middle of a save. What it leaves, tests/test_damage.py has."""
+def test_killed_while_saving(tmp_path):
+    """The short case: SIGKILL in the middle of a save. tests/test_damage.py tests what is left."""
     write_corpus(tmp_path / "corpus", 300)
     run = Killed(tmp_path, **{"training.steps": 16})
     run.stop(signal.SIGKILL, "saving", 0.02)

@@ -1,4 +1,4 @@
-"""The built wheel by itself: in a bare environment, away from the checkout. Needs the network."""
+"""The built wheel on its own, in a bare environment outside the checkout. Needs the network."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ TINY = {
 
 
 def run(*command: str | Path, place: Path) -> str:
-    """Return what a command prints, which must succeed."""
+    """Run a command, which must succeed, and return its output."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment["TRANSFORMER_JAX_CACHE"] = str(place / "cache")
     done = subprocess.run(
@@ -31,8 +31,8 @@ def run(*command: str | Path, place: Path) -> str:
 
 
 @pytest.mark.e2e
-def test_installed_from_a_wheel(tmp_path):
-    """Configs are found by name and as a checkout has them; a run is trained, scored, looked at."""
+def test_an_installed_wheel_trains_evaluates_and_reports(tmp_path):
+    """Configs are found by name and by their path in a checkout."""
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT,
         place=tmp_path)  # fmt: skip
     (wheel,) = tmp_path.glob("*.whl")

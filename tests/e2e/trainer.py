@@ -1,4 +1,4 @@
-"""A small trainer in a process of its own, to be killed."""
+"""A small trainer in a separate process, to be killed."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def start(home: Path, name: str, devices: int = 1, cache: Path = CACHE, **change
 
 
 def finish(home: Path, name: str, **options) -> int:
-    """Run to its end, and return the exit code."""
+    """Run to completion, and return the exit code."""
     return start(home, name, **options).wait(timeout=3600)
 
 
@@ -100,7 +100,7 @@ def read_arrays(place: Path) -> dict:
 
 
 def read_steps(workdir: WorkDir) -> dict[int, tuple]:
-    """Return arrays and record, without the clock, of every checkpoint; all are intact."""
+    """Return arrays and record, without timings, of every checkpoint; all must be intact."""
     checkpoints = Checkpoints(workdir.checkpoints, CheckpointConfig())
     found = {}
     for step in checkpoints.steps():

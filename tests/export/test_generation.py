@@ -1,4 +1,4 @@
-"""How models of Hugging Face's directories write: taken as it is said, or named."""
+"""Generation settings of Hugging Face directories: each is imported, or named in a warning."""
 
 import dataclasses
 
@@ -23,17 +23,17 @@ POWER = DecodingConfig(length_penalty="power", alpha=1.0)
         {"search": "sample", "no_repeat_ngram": 2, "forbidden": ("a",)},
     ],
 )
-def test_what_is_written_is_read(changes):
+def test_written_settings_are_read_back(changes):
     decoding = dataclasses.replace(POWER, **changes)
     words = generation.write(Experiment(decoding=decoding), CODEC)
-    if decoding.search == "sample":  # which has no beams
+    if decoding.search == "sample":  # sampling has no beams
         decoding = dataclasses.replace(decoding, beam_size=POWER.beam_size)
     assert generation.read(words, CODEC) == decoding
     assert generation.ignored(words, encodes=True) == []
 
 
-def test_sampling_as_it_is_where_only_that_is_said():
-    """transformers samples of 50 pieces then."""
+def test_top_k_defaults_to_50_when_sampling():
+    """As in transformers."""
     assert generation.read({"do_sample": True}, CODEC).top_k == 50
     assert generation.read({"do_sample": True, "top_k": 0}, CODEC).top_k == 0
 
@@ -52,11 +52,11 @@ def test_sampling_as_it_is_where_only_that_is_said():
         ({"max_length": 20, "eos_token_id": [2], "min_p": None, "stop_strings": []}, []),
     ],
 )
-def test_what_is_not_taken_is_named_with_its_value(words, named):
+def test_ignored_settings_are_named_with_their_values(words, named):
     found = [warning.partition(":")[0] for warning in generation.ignored(words, encodes=False)]
     assert sorted(found) == sorted(f"{name}={words[name]!r}" for name in named)
 
 
-def test_a_search_that_cannot_be():
+def test_a_temperature_of_zero_is_rejected():
     with pytest.raises(UserError, match=r"temperature=0\.0"):
         generation.read({"do_sample": True, "temperature": 0.0}, CODEC)

@@ -1,4 +1,4 @@
-"""Tables of Hugging Face's families: complete, the same both ways, and refusals that name a field.
+"""Tables of Hugging Face model families: complete, invertible, with errors that name a field.
 
 What the models compute is compared in tests/oracle/test_huggingface_peers.py.
 """
@@ -42,7 +42,7 @@ from transformer_jax.nn.feedforward import ACTIVATIONS
 
 
 def of(family, **fields) -> ModelConfig:
-    """Return a model that the family can express: the first value of everything that is fixed."""
+    """Return a model that the family can express: the first supported value of each fixed field."""
     layers = {} if family.encodes else {"num_encoder_layers": 6}
     if not family.writes:
         layers = {"num_decoder_layers": 6, "token_types": 2}
@@ -57,7 +57,7 @@ def of(family, **fields) -> ModelConfig:
 
 
 def params_of(config: ModelConfig, predicts: tuple[str, ...]):
-    """Return random parameters, which all functions of a gated layer or of one without have."""
+    """Return random parameters, shared by all gated activations and by all others."""
     gated = ACTIVATIONS[config.activation].gated
     shape = dataclasses.replace(config, activation="swiglu" if gated else "relu")
     return dict(_random(shape, predicts))
@@ -77,8 +77,8 @@ def test_every_field_is_declared(family):
     assert undeclared(family.supported, ModelConfig) == []
 
 
-def test_what_is_not_on_the_list_is_refused(family):
-    """Each word of each field, and words that are not there yet."""
+def test_unsupported_values_are_rejected(family):
+    """Every choice of every field, and choices that do not exist yet."""
     plain = of(family)
     refuse(family, plain)
     for field, words in choices(ModelConfig).items():
@@ -93,12 +93,12 @@ def test_what_is_not_on_the_list_is_refused(family):
                 refuse(family, config)
 
 
-def test_names_and_words_go_both_ways(family):
-    """Parameters bit for bit, and all fields that are written; every tensor is found again."""
+def test_export_and_import_are_inverse(family):
+    """Parameters bit for bit, and all fields that are written; an unknown tensor is rejected."""
     for activation in family.supported["activation"]:
         config = of(family, activation=activation, dropout_rate=0.0)
         params = params_of(config, family.predicts)
-        if "src_embedding" in params:  # one table there
+        if "src_embedding" in params:  # one table in the family
             params["src_embedding"] = params["tgt_embedding"]
         written = tensors.to_tensors(family, params)
         back = tensors.from_tensors(family, written, params)
@@ -113,7 +113,7 @@ def test_names_and_words_go_both_ways(family):
             tensors.from_tensors(family, written, params)
 
 
-def test_a_word_that_means_another_model_is_refused(family):
+def test_a_setting_that_means_another_model_is_rejected(family):
     words = to_words(family, of(family)) | {"lm_head": False}
     for name, word in family.words:
         if isinstance(word, Fixed) and "." not in name:
@@ -131,16 +131,16 @@ def test_a_word_that_means_another_model_is_refused(family):
         ({"norm_epsilon": 0.1}, r"^config.model.norm_epsilon=0.1: "),
     ],
 )
-def test_a_model_that_no_family_has_is_refused_by_the_nearest(fields, message):
+def test_a_model_of_no_family_gets_the_error_of_the_nearest_family(fields, message):
     with pytest.raises(UserError, match=message):
         family_of(dataclasses.replace(of(FAMILIES["marian"]), **fields))
 
 
-# Families that are one, mostly.
+# Pairs of families that mostly coincide.
 ONE = {"llama", "mistral"}, {"gpt2", "opt"}, {"gpt_neox", "starcoder2"}
 
 
-def test_a_model_finds_its_family(family):
+def test_the_family_is_inferred_from_the_model(family):
     found = family_of(of(family), family.predicts)
     assert (found.model_type, found.architecture) == (family.model_type, family.architecture) or (
         {found.model_type, family.model_type} in ONE
@@ -151,7 +151,7 @@ def test_a_model_finds_its_family(family):
         family_of(of(family), family.predicts, "gru")
 
 
-def test_other_objectives_and_two_vocabularies_are_refused():
+def test_other_objectives_and_separate_vocabularies_are_rejected():
     two = dataclasses.replace(
         Experiment(model=ModelConfig(tied_embeddings="none")),
         tokenizer=TokenizerConfig(joint=False),
@@ -173,7 +173,7 @@ def test_other_objectives_and_two_vocabularies_are_refused():
         ("bart", {"num_decoder_layers": 2}, None),
     ],
 )
-def test_what_is_not_quite_the_same_there_is_said(name, fields, warning):
+def test_differences_in_transformers_are_reported(name, fields, warning):
     family = FAMILIES[name]
     model = dataclasses.replace(of(family), **fields)
     run = SimpleNamespace(model=model, decoding=DecodingConfig(beam_size=1, no_repeat_ngram=2))
@@ -181,7 +181,7 @@ def test_what_is_not_quite_the_same_there_is_said(name, fields, warning):
     assert [bool(re.search(warning or "", one)) for one in found] == [True] * (warning is not None)
 
 
-def test_a_tokenizer_that_is_not_written_is_named_by_its_side():
+def test_an_unsupported_tokenizer_is_named_by_its_side():
     tagged = Experiment(
         model=of(FAMILIES["bert, tags"]), src=SourceConfig("words"), tgt=SideConfig("labels"),
         objective=ObjectiveConfig("tag", window=16), tokenizer=TokenizerConfig(joint=False),
@@ -194,8 +194,10 @@ def test_a_tokenizer_that_is_not_written_is_named_by_its_side():
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
-def test_a_space_before_a_line_end_is_read(normalization):
-    """And none at the end of a text; nor one before a special piece, whose text it is of."""
+def test_whitespace_is_tokenised_as_by_the_codec(normalization):
+    """A space before a line end is read, but not one at the end of a text, nor one before a special
+    piece, which absorbs it.
+    """
     run = Experiment(
         model=of(T5), tokenizer=TokenizerConfig(vocab_size=14, normalization=normalization)
     )
@@ -207,14 +209,14 @@ def test_a_space_before_a_line_end_is_read(normalization):
     assert "".join(codec.pieces(ids)) == "▁a<mask>▁dd<mask>dd</s>"
 
 
-def test_tables_that_are_one_there_must_be_equal():
+def test_tables_that_the_family_shares_must_be_equal():
     config = of(T5, tied_embeddings="none", logits_scale=False)
     with pytest.raises(UserError, match=r"^src_embedding/table and tgt_embedding/table: differ"):
         tensors.to_tensors(T5, random_params(build(config, VOCAB, VOCAB)))
 
 
-def test_shards_half_precision_and_a_tied_table_written_twice_are_read(tmp_path):
-    """As save_pretrained of older versions wrote them; names may lack the prefix."""
+def test_shards_bfloat16_and_a_duplicated_tied_table_are_read(tmp_path):
+    """As older versions of save_pretrained wrote them; names may lack the prefix."""
     config = of(LLAMA, tied_embeddings="all")
     params = random_params(build(config, VOCAB, VOCAB))
     whole = tensors.to_tensors(LLAMA, params)
@@ -246,7 +248,7 @@ def test_shards_half_precision_and_a_tied_table_written_twice_are_read(tmp_path)
         tensors.from_tensors(LLAMA, whole, random_params(other))
 
 
-def test_directories_that_cannot_be_imported_say_why(tmp_path):
+def test_errors_say_why_a_directory_cannot_be_imported(tmp_path):
     with pytest.raises(UserError, match=r"config.json: cannot be read; name a directory"):
         read(tmp_path)
     config = tmp_path / "config.json"

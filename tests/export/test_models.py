@@ -1,5 +1,5 @@
-"""Which models go to CTranslate2: those on the list; tests/oracle/test_ctranslate2.py holds each
-entry against the engine.
+"""Which models can be exported to CTranslate2: those on the list, each entry of which
+tests/oracle/test_ctranslate2.py compares with the engine.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.errors import UserError
 from transformer_jax.export.ctranslate2 import settings
 
-# Beside either the other may be another word.
+# With absolute and relative positions both "none", either can be varied.
 PLAIN = {
     "encoder_decoder": dataclasses.replace(MODEL, positions="none"),
     "decoder": dataclasses.replace(
@@ -30,8 +30,8 @@ def test_every_field_is_declared():
 
 @pytest.mark.parametrize("architecture", PLAIN)
 @pytest.mark.parametrize("field", choices(ModelConfig))
-def test_what_is_not_on_the_list_is_refused(field, architecture):
-    """Each word of each field, and words that are not there yet."""
+def test_unsupported_values_are_rejected(field, architecture):
+    """Every choice of every field, and choices that do not exist yet."""
     allowed = settings.supported(architecture)[field]
     for value in (*choices(ModelConfig)[field], "not there yet", ("not", "there")):
         config = with_value(PLAIN[architecture], field, value)
@@ -44,8 +44,8 @@ def test_what_is_not_on_the_list_is_refused(field, architecture):
             settings.refuse(config)
 
 
-def test_sizes_and_schemes_that_do_not_go_together_are_refused():
-    """A value head of another size, and an absolute scheme beside distances."""
+def test_incompatible_sizes_and_position_schemes_are_rejected():
+    """A value head of a different size, and absolute positions together with relative ones."""
     for changes, printed in (
         ({"v_head_dim": 5}, r"v_head_dim=5: .* \(6\)"),
         ({"positions": "sinusoidal", "relative_positions": "rope"},
@@ -56,8 +56,8 @@ def test_sizes_and_schemes_that_do_not_go_together_are_refused():
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_objectives_whose_models_write_otherwise_are_refused(name):
-    """A prefix, to name one, sees itself in both directions."""
+def test_objectives_whose_models_decode_differently_are_rejected(name):
+    """For example, a prefix attends in both directions."""
     if name in ("translate", "language_model"):
         return settings.refuse_objective(ObjectiveConfig(name))
     with pytest.raises(UserError, match=rf"^config\.objective\.name='{name}': "):
@@ -65,7 +65,7 @@ def test_objectives_whose_models_write_otherwise_are_refused(name):
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_codecs_without_a_sentencepiece_model_are_refused(name):
+def test_codecs_without_a_sentencepiece_model_are_rejected(name):
     """source.spm and target.spm would hold something else."""
     if name == "subwords":
         return settings.refuse_codecs((name, name))
@@ -84,7 +84,7 @@ def test_codecs_without_a_sentencepiece_model_are_refused(name):
     ],
     ids=str,
 )
-def test_a_new_field_is_refused_until_it_is_declared(hint, default, value):
+def test_a_new_field_is_rejected_until_it_is_declared(hint, default, value):
     """Its default changes nothing, and is exported."""
     kind = later(ModelConfig, "new", hint, default)
     assert undeclared(settings.SUPPORTED, kind) == ["new"]
@@ -94,7 +94,7 @@ def test_a_new_field_is_refused_until_it_is_declared(hint, default, value):
         settings.refuse(kind(**values, new=value))
 
 
-def test_a_choice_of_words_lists_them():
-    """ANY would take in words that are not there yet."""
+def test_fields_with_choices_must_list_them():
+    """ANY would admit choices that do not exist yet."""
     allowed = {**settings.SUPPORTED, "norm": ANY}
     assert undeclared(allowed, ModelConfig) == ["norm=ANY"]

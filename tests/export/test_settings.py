@@ -1,4 +1,4 @@
-"""Which decoding settings CTranslate2 lacks, and which it must be given in its own words."""
+"""Decoding settings that CTranslate2 lacks, and those that it takes as options of its own."""
 
 import dataclasses
 
@@ -22,14 +22,14 @@ SAME = DecodingConfig(length_penalty="power", stop="width")
         ({"coverage_penalty": 0.2, "no_repeat_ngram": 3, "forbidden": ("a",)}, []),
     ],
 )
-def test_what_it_lacks(changes, named):
-    """Each is named with its value; what has no effect is not."""
+def test_settings_it_lacks_are_named(changes, named):
+    """Each with its value; settings that have no effect are not named."""
     config = dataclasses.replace(SAME, **changes)
     warnings = [warning.partition(": ")[0] for warning in lacks(config)]
     assert warnings == [f"decoding.{name}={getattr(config, name)!r}" for name in named]
 
 
-def test_what_it_must_be_given():
+def test_settings_are_translated_into_its_options():
     beam = dataclasses.replace(
         SAME, beam_size=3, alpha=0.7, coverage_penalty=0.2, no_repeat_ngram=2, forbidden=("a", "b")
     )

@@ -1,4 +1,4 @@
-"""Programs as files: read back and called, they say what the model says."""
+"""Exported StableHLO programs, read back and called, compute what the model computes."""
 
 import dataclasses
 import json
@@ -45,7 +45,7 @@ WRITER = dataclasses.replace(
 
 
 def written(experiment, directory):
-    """Return the model, its parameters, and a function that calls a program that was written."""
+    """Return the model, its parameters, a function that calls a program, and all programs."""
     codec = CODECS["characters"].train(TokenizerConfig(), TEXTS)
     model = build_for(experiment, codec.size, codec.size)
     params = random_params(model)
@@ -68,7 +68,7 @@ def side(ids):
 
 
 def log_probs(model, params, batch):
-    """Return the model's own, for numpy to take apart."""
+    """Return the model's log-probabilities as a NumPy array."""
     outputs = jax.jit(lambda params, batch: model.outputs(params, batch, None)["tokens"].logits())
     logits = np.float64(outputs(params, batch))
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -78,13 +78,13 @@ def close(one, other):
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_translation_model(tmp_path):
-    """Its sinusoids are a table of fixed size: lengths are fixed, the number of texts is open."""
+def test_programs_match_a_translation_model(tmp_path):
+    """Its sinusoids are a table of fixed size: lengths are fixed, the batch size is symbolic."""
     assert translates(TRANSLATION, tmp_path / "out")["source"] == "int32[batch, 8]"
 
 
 @pytest.mark.e2e
-def test_a_recurrent_translation_model(tmp_path):
+def test_programs_match_a_recurrent_translation_model(tmp_path):
     gnmt = dataclasses.replace(
         TRANSLATION, model=dataclasses.replace(RECURRENT["gnmt"], dropout_rate=0.0)
     )
@@ -92,7 +92,7 @@ def test_a_recurrent_translation_model(tmp_path):
 
 
 def translates(experiment, directory):
-    """Check the programs of a translation model, and return what goes into the first."""
+    """Check the programs of a translation model, and return the inputs of `forward`."""
     model, params, call, programs = written(experiment, directory)
     source = np.array([[4, 5, 6, 2, 0, 0, 0, 0], [7, 8, 2, 0, 0, 0, 0, 0]], np.int32)
     target = np.array([[1, 4, 9, 5, 7, 0, 0, 0], [1, 6, 6, 0, 0, 0, 0, 0]], np.int32)
@@ -104,14 +104,14 @@ def translates(experiment, directory):
 
 
 def steps(call, state, pieces, expected):
-    """Write pieces one by one, and compare what is said after each."""
+    """Feed pieces one by one, and compare the prediction after each."""
     for place in range(pieces.shape[1]):
         found, state = call("step", state, pieces[:, place], np.full(len(pieces), place, np.int32))
         close(found, expected[:, place])
 
 
-def test_a_language_model(tmp_path):
-    """Lengths are open; a prompt may be shorter than there is room for."""
+def test_programs_match_a_language_model(tmp_path):
+    """Lengths are symbolic; a prompt may be shorter than the room for it."""
     model, params, call, programs = written(WRITER, tmp_path / "out")
     assert programs["forward"]["inputs"]["text"] == "int32[batch, text]"
     text = np.array([[1, 4, 9, 5, 7], [1, 6, 6, 4, 5]], np.int32)
@@ -121,7 +121,7 @@ def test_a_language_model(tmp_path):
     steps(call, call("prefill", prompt), text[:, 2:], expected[:, 2:])
 
 
-def test_what_reads_more_than_pieces_is_refused():
+def test_models_that_read_more_than_pieces_are_rejected():
     prefix = dataclasses.replace(
         TRANSLATION, model=WRITER.model, objective=ObjectiveConfig("prefix_lm")
     )
@@ -143,8 +143,8 @@ FORWARDS = dataclasses.replace(WRITER.model, pooling="last")
     [("masked_lm", "tokens", BOTH_WAYS), ("classify", "class", BOTH_WAYS),
      ("classify", "class", FORWARDS)],
 )  # fmt: skip
-def test_a_reader(name, predicts, read_by, tmp_path):
-    """It says what each piece is, or what the text is."""
+def test_the_program_matches_a_masked_lm_or_classifier(name, predicts, read_by, tmp_path):
+    """It predicts each piece, or the class of the text."""
     classifies = name == "classify"
     reader = dataclasses.replace(
         WRITER, objective=ObjectiveConfig(name, window=8, whole_words=False), model=read_by,

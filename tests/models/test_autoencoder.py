@@ -1,4 +1,4 @@
-"""Codes of pictures: which is the nearest, where gradients go, and laws of the model."""
+"""Autoencoders of pictures: the nearest code, gradients through it, and laws of the model."""
 
 import dataclasses
 
@@ -30,28 +30,28 @@ def model():
     return found, random_params(found)
 
 
-def made(model, side) -> np.ndarray:
+def reconstruct(model, side) -> np.ndarray:
     network, params = model
     run = jax.jit(lambda batch: network.outputs(params, batch, None)["pixels"].logits())
     return np.asarray(run(Batch(jax.tree.map(jnp.asarray, side), None, {})))
 
 
-def test_codes_are_all_that_the_decoder_knows(model):
-    """What it makes of a picture's codes is what it makes of the picture."""
+def test_the_decoder_depends_on_the_codes_alone(model):
+    """Decoding a picture's codes gives the reconstruction of the picture."""
     network, params = model
     apply = jax.jit(network.apply, static_argnames="method")
     codes = apply({"params": params}, SIDE, method="to_codes")
     assert codes.shape == (3, 6)
     assert len(np.unique(codes)) > 2
     again = apply({"params": params}, SIDE._replace(inputs=codes), method="from_codes")
-    assert np.allclose(again, made(model, SIDE), rtol=1e-4, atol=1e-5)
+    assert np.allclose(again, reconstruct(model, SIDE), rtol=1e-4, atol=1e-5)
 
 
 def test_padding_and_packing_change_nothing(model):
-    alone = made(model, SIDE)
+    alone = reconstruct(model, SIDE)
     seg = np.repeat([1, 2, 0], 6)[None].astype(np.int32)
     pos = np.where(seg > 0, np.tile(np.arange(6), 3)[None], 0).astype(np.int32)
-    packed = made(model, Side(VECTORS.reshape(1, 18, CHANNELS), pos, seg))
+    packed = reconstruct(model, Side(VECTORS.reshape(1, 18, CHANNELS), pos, seg))
     assert np.allclose(packed[0, :12].reshape(2, 6, CHANNELS), alone[:2], rtol=1e-4, atol=1e-5)
 
 
@@ -63,14 +63,14 @@ def codes():
 
 
 def directions(codes):
-    """Return places and codes at length 1, in float64, by hand."""
+    """Return positions and codes scaled to length 1, computed by hand in float64."""
     _, params, x = codes
     kernel, bias = (np.float64(params["enter"][name]) for name in ("kernel", "bias"))
     near, table = np.float64(x) @ kernel + bias, np.float64(params["table"])
     return [rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (near, table)]
 
 
-def test_the_nearest_by_direction(codes):
+def test_the_nearest_code_is_found_by_direction(codes):
     module, params, x = codes
     near, table = directions(codes)
     away = np.square(near[..., None, :] - table).sum(-1)
@@ -81,9 +81,9 @@ def test_the_nearest_by_direction(codes):
     assert np.allclose(found.penalty, 1.5 * away.min(-1), atol=1e-5)
 
 
-def test_where_gradients_go(codes):
-    """The table has that of its own term alone; a place what comes back to its code, as if it had
-    gone by, and the commitment."""
+def test_gradients_pass_straight_through_the_codes(codes):
+    """The table gets the gradient of its own term alone; a position gets that of its code, as if
+    passed straight through, and that of the commitment."""
     module, params, x = codes
     wanted = jnp.asarray(RNG.normal(size=x.shape), "float32")
 

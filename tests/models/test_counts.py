@@ -1,4 +1,4 @@
-"""Numbers of parameters: of the model, by arithmetic, and in the paper's Table 3."""
+"""Parameter counts: of the model, by formula, and in the paper's Table 3."""
 
 import by_formula
 import pytest
@@ -13,8 +13,8 @@ def base(**changes) -> ModelConfig:
     return ModelConfig(num_encoder_layers=layers, num_decoder_layers=layers, **changes)
 
 
-# Rows of Table 3 with our count at a vocabulary of 37,000 and the printed one, in millions. The
-# rows (D) have the parameters of the base model.
+# Rows of Table 3 with our count at a vocabulary of 37,000 and the printed one, in millions. Rows
+# (D) have the parameters of the base model.
 TABLE_3 = {
     "base": (base(), 63.08, 65),
     "A 1 head": (base(num_heads=1), 63.08, 65),
@@ -36,13 +36,13 @@ TABLE_3 = {
 
 
 @pytest.mark.parametrize("row", TABLE_3)
-def test_table_3(row):
-    """Our count is the paper's to 8 %: its vocabulary is not known. Below, it is the model's."""
+def test_counts_of_table_3(row):
+    """Our count is the model's, and within 8 % of the paper's, whose vocabulary is unknown."""
     config, ours, printed = TABLE_3[row]
     count = by_formula.parameters(config, 37_000, 37_000)
     assert round(count / 1e6, 2) == ours
     assert count / 1e6 == pytest.approx(printed, rel=0.08)
-    if row == "B d_k 16":  # of many layers and its own sizes of heads
+    if row == "B d_k 16":  # many layers, and separate sizes of keys and values
         assert parameters(config, (37_000, 37_000)) == count
 
 
@@ -88,9 +88,9 @@ ENDS_IN_NORM = "pre_norm", "sandwich", "reordered_norm", "reversible"
 
 
 def wrong(formula) -> list[str]:
-    """Return the forms of the model whose parameters a formula does not tell.
+    """Return the models whose parameters a formula miscounts.
 
-    With two vocabularies, unless all tables are one.
+    With two vocabularies, unless all tables are tied.
     """
     found = []
     for name, config in GRID.items():
@@ -101,12 +101,12 @@ def wrong(formula) -> list[str]:
     return found
 
 
-def test_the_formula_is_the_models_count():
-    """In every form that the tables allow."""
+def test_the_formula_equals_the_models_count():
+    """For every form of the model that the tables allow."""
     assert wrong(by_formula.parameters) == []
 
 
-def test_of_classes():
+def test_the_formula_counts_the_heads_of_each_objective():
     for config in ENCODERS.values():
         for objective, sizes in (
             ("classify", (30, 3)), ("tag", (30, 3)), ("masked_lm_nsp", (30, 30)),
@@ -121,7 +121,7 @@ def test_of_classes():
             assert parameters(config, (30, 3), ObjectiveConfig(objective)) == expected
 
 
-def test_a_formula_that_forgets_a_term_is_noticed():
+def test_a_formula_that_omits_a_term_is_detected():
     def without_final_norm(config, *sizes):
         pre = config.residual in ENDS_IN_NORM
         return by_formula.parameters(config, *sizes) - 4 * config.d_model * pre

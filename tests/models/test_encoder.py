@@ -1,4 +1,4 @@
-"""An encoder: what each place sees, alone, packed and padded; and what its class is of."""
+"""Encoders: what positions and classes depend on, alone, packed and padded."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ IDS = np.random.default_rng(0).integers(UNK, VOCAB, (3, 5)).astype(np.int32)
 
 
 def batch_of(ids, pos=None, seg=None) -> Batch:
-    """Return texts, in rows or packed, whose pieces are predicted and whose classes are."""
+    """Return texts, one per row or packed, with pieces and classes to predict."""
     pos = np.broadcast_to(np.arange(ids.shape[1]), ids.shape) if pos is None else np.asarray(pos)
     seg = np.ones_like(ids) if seg is None else np.asarray(seg)
     side = Side(ids, pos, seg, kind=np.where(seg > 0, pos % 2, 0))
@@ -74,8 +74,8 @@ PACKED = batch_of(
 
 
 @BOTH
-def test_packed_is_alone(config):
-    """Two texts in a row, with padding that holds anything: the same pieces and classes."""
+def test_packing_does_not_change_the_output(config):
+    """Two texts in one row, with arbitrary padding: the same pieces and classes."""
     alone, packed = logits(config, batch_of(IDS)), logits(config, PACKED)
     close = {"rtol": 1e-5, "atol": 1e-5}
     for name in ("tokens", "tags"):
@@ -90,8 +90,8 @@ def test_packed_is_alone(config):
 
 
 @BOTH
-def test_every_place_sees_both_ways(config):
-    """A piece changes all places of its text, its class, and nothing of other texts."""
+def test_every_position_attends_in_both_directions(config):
+    """A piece changes all positions of its text, and its class, but nothing of other texts."""
     expected = logits(config, batch_of(IDS))
     for place in (0, 4):
         ids = IDS.copy()
@@ -103,28 +103,27 @@ def test_every_place_sees_both_ways(config):
             assert not changed[[0, 2]].any()
 
 
-def test_a_decoder_says_the_class_of_the_last_place():
-    """Packed as alone, and of all that was read; it writes nothing."""
+def test_a_decoder_classifies_by_the_last_position():
+    """Packing changes nothing, and the class depends on the whole text; it cannot generate."""
     forwards = {"architecture": "decoder", "num_encoder_layers": 6, "pooling": "last"}
     model = build(dataclasses.replace(MODEL, **forwards), VOCAB, 3, predicts=("class",))
     params = random_params(model)
 
-    def said(batch: Batch) -> np.ndarray:
+    def class_logits(batch: Batch) -> np.ndarray:
         return np.asarray(_logits(model, params, batch)["class"])
 
-    expected = said(batch_of(IDS))
-    np.testing.assert_allclose(said(PACKED)[0], expected[:2, 0], rtol=1e-5, atol=1e-5)
+    expected = class_logits(batch_of(IDS))
+    np.testing.assert_allclose(class_logits(PACKED)[0], expected[:2, 0], rtol=1e-5, atol=1e-5)
     for place in range(5):
         ids = IDS.copy()
         ids[1, place] = (ids[1, place] - UNK + 1) % (VOCAB - UNK) + UNK
-        changed = np.abs(said(batch_of(ids)) - expected).max((1, 2))
+        changed = np.abs(class_logits(batch_of(ids)) - expected).max((1, 2))
         assert changed[1] > 1e-5
         assert not changed[[0, 2]].any()
     assert model.stepper(params) is None
 
 
-def test_kinds_count():
-    """And where none are given all are 0."""
+def test_token_types_matter_and_default_to_0():
     batch = batch_of(IDS)
     expected = logits(CONFIG, batch)["class"]
     zeros = batch._replace(src=batch.src._replace(kind=jnp.zeros_like(batch.src.kind)))
@@ -150,9 +149,9 @@ def assert_same(found, expected) -> None:
 
 @BOTH
 def test_padding_changes_no_gradient(config):
-    """And every parameter has one, of pieces and classes together, which step sums."""
+    """And every parameter has one, from the sum over pieces and classes."""
     plain = gradient(config, PACKED)
-    plain_but_one = plain | {"span_head": plain["span_head"]["table"]}  # softmax has no use for it
+    plain_but_one = plain | {"span_head": plain["span_head"]["table"]}  # softmax ignores the bias
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain_but_one))
     noisy = PACKED._replace(src=PACKED.src._replace(inputs=PACKED.src.inputs.at[:, 10:].set(9)))
     assert_same(gradient(config, noisy), plain)
@@ -161,27 +160,26 @@ def test_padding_changes_no_gradient(config):
 @pytest.mark.parametrize(
     "config", [pytest.param(CONFIG, marks=pytest.mark.e2e), OTHER], ids=["bert", "other"]
 )
-def test_the_loop_changes_no_gradient(config):
-    """Scanned and computed again."""
+def test_scan_and_remat_change_no_gradient(config):
     looped = dataclasses.replace(config, layer_loop="scan", remat="full")
     assert_same(gradient(looped, PACKED), gradient(config, PACKED))
 
 
-def test_fused_attention_is_dense():
+def test_fused_attention_equals_dense_attention():
     batch, fused = PACKED, dataclasses.replace(OTHER, attention="fused")
     for name, expected in logits(OTHER, batch).items():
         at = np.asarray(batch.targets[name].weight) > 0
         np.testing.assert_allclose(logits(fused, batch)[name][at], expected[at], atol=1e-4)
 
 
-def test_in_bfloat16():
-    """As near as eight bits allow."""
+def test_bfloat16_is_close_to_float32():
+    """As close as 8 bits of precision allow."""
     for name, expected in logits(CONFIG, batch_of(IDS)).items():
         found = logits(dataclasses.replace(CONFIG, compute_dtype="bfloat16"), batch_of(IDS))[name]
         assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
 
 
-def test_it_has_heads_for_what_is_predicted_alone():
+def test_there_are_heads_only_for_what_is_predicted():
     for predicts, heads in (
         (["tokens"], {"piece_head"}),
         (["class"], {"pooler", "class_head"}),
@@ -193,7 +191,7 @@ def test_it_has_heads_for_what_is_predicted_alone():
         assert params.keys() == {"embedding", "positions", "kinds", "input_norm", "encoder", *heads}
 
 
-def test_it_writes_nothing():
+def test_generating_and_scoring_are_rejected():
     with pytest.raises(UserError, match=r"architecture='encoder': such a model writes no text"):
         stepper_of(*model_of(CONFIG))
     objective = ObjectiveConfig("masked_lm")

@@ -1,4 +1,4 @@
-"""Where parameters start: standard deviations as published, and DeepNorm's factors."""
+"""Initial values of parameters: standard deviations as published, and DeepNorm's factors."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ KEY = jax.random.key(3)
 
 
 def start(config: ModelConfig) -> dict[str, np.ndarray]:
-    """Return what becomes of parameters that are all 1, by path."""
+    """Return, by path, the initial values that replace parameters of 1."""
     ones = jax.tree.map(
         lambda leaf: jnp.ones(leaf.shape), nn.unbox(abstract_params(build(config, 300, 301)))
     )
@@ -35,7 +35,7 @@ def start(config: ModelConfig) -> dict[str, np.ndarray]:
 
 
 def expected(path: str, kernels: dict[str, float], tables: dict[str, float]) -> float | None:
-    """Return a deviation by the name of the module; None: it stays as it was."""
+    """Return a standard deviation by the module's name, or None for what is not replaced."""
     module, leaf = path.split("/")[-2:]
     return {"kernel": kernels, "table": tables}.get(leaf, {}).get(module)
 
@@ -54,10 +54,10 @@ GPT2_TABLES = dict.fromkeys(
 @pytest.mark.parametrize(
     ("name", "scores"), [("t5", "none"), ("t5", "inverse_sqrt"), ("gpt2", "inverse_sqrt")]
 )
-def test_deviations(name, scores):
-    """Every parameter, to four standard errors; biases, scales and T5's positions stay.
+def test_standard_deviations_are_as_published(name, scores):
+    """Every parameter, within four standard errors; biases, scales and T5's positions stay.
 
-    Divided or not, T5's scores start alike.
+    Divided or not, T5's attention scores start at the same scale.
     """
     found = start(dataclasses.replace(BASE, initializer=name, score_scale=scores))
     for path, values in found.items():
@@ -79,9 +79,9 @@ def test_deviations(name, scores):
 
 
 def test_xavier_is_uniform_within_its_bounds():
-    """Of every map the first axes are its input; tables are normal, matrices of states orthogonal.
+    """The first axes of a kernel are its input; tables are normal, recurrent matrices orthogonal.
 
-    sqrt(6 / (in + out)), of Glorot and Bengio 2010; N(0, 1 / d_model).
+    sqrt(6 / (in + out)) (Glorot and Bengio 2010); N(0, 1 / d_model).
     """
     model = build(dataclasses.replace(BASE, num_encoder_layers=1, num_decoder_layers=1), 300, 301)
     params = flatten_dict(nn.unbox(init_params(model, KEY)), sep="/")
@@ -99,7 +99,7 @@ def test_xavier_is_uniform_within_its_bounds():
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_matrices_of_states_are_orthogonal(kind):
+def test_recurrent_matrices_are_orthogonal(kind):
     config = dataclasses.replace(BASE, architecture="decoder", num_encoder_layers=6,
                                  num_decoder_layers=1, decoder_pattern=(kind,))  # fmt: skip
     params = flatten_dict(nn.unbox(init_params(build(config, 300, 301), KEY)), sep="/")
@@ -116,8 +116,8 @@ ENCODER = dataclasses.replace(
 
 
 @pytest.mark.parametrize("name", ["t5", "gpt2"])
-def test_an_encoder_starts_likewise(name):
-    """Its heads as maps of the stream; what is added for a kind of token as an embedding."""
+def test_encoder_heads_and_token_types_are_initialised(name):
+    """Heads as maps of the residual stream, token types as embeddings."""
     inward, embedding = {"t5": (48**-0.5, 1.0), "gpt2": (0.02, 0.02)}[name]
     config = dataclasses.replace(ENCODER, initializer=name)
     for predicts, heads in ((["tokens"], ["piece_head/dense/kernel", "output/table"]),
@@ -143,8 +143,8 @@ def test_an_encoder_starts_likewise(name):
         ({"architecture": "encoder", "num_decoder_layers": 6}, {"encoder": 0.5}),
     ],
 )
-def test_deep_norm_makes_some_maps_smaller(changes, betas):
-    """Values, outputs and feed-forward, in every stack by its own constant; and nothing else."""
+def test_deep_norm_scales_some_maps_down(changes, betas):
+    """Values, outputs and feed-forward layers, by the constant of their stack, and nothing else."""
     for path, values in start(dataclasses.replace(BASE, residual="deep_norm", **changes)).items():
         stack, (module, leaf) = path.split("/")[0], path.split("/")[-2:]
         smaller = stack in betas and leaf == "kernel" and module not in ("query", "key")
@@ -154,22 +154,22 @@ def test_deep_norm_makes_some_maps_smaller(changes, betas):
 @pytest.mark.parametrize(
     ("changes", "path", "parts"),
     [
-        # A Perceiver's cross layers stand alone; a Conformer layer has four residual parts.
+        # A Perceiver's cross layers count separately; a Conformer layer has four residual parts.
         ({"architecture": "perceiver"}, "input_layer/feed_forward/down/kernel", 2),
         ({"architecture": "perceiver"}, "encoder/layer_0/feed_forward/down/kernel", 2 * 2),
         ({"architecture": "encoder", "encoder_pattern": ("conformer",), "residual": "pre_norm"},
          "encoder/layer_0/self_attention/output/kernel", 2 * 4),
     ],
 )  # fmt: skip
-def test_gpt2_divides_by_the_parts_of_a_stack(changes, path, parts):
+def test_gpt2_divides_by_the_residual_parts_of_a_stack(changes, path, parts):
     config = dataclasses.replace(BASE, initializer="gpt2", num_decoder_layers=6, **changes)
     values = start(config)[path]
     deviation = 0.02 / parts**0.5
     assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5)
 
 
-def test_deep_norm_counts_the_layers_that_there_are():
-    """Of two streams those of the decoder, of an encoder its own."""
+def test_deep_norm_counts_the_layers_in_use():
+    """Two-stream models have those of the decoder, encoders their own."""
     for architecture, layers in (("decoder", 3), ("two_stream", 3), ("encoder", 2)):
         default = "num_decoder_layers" if architecture == "encoder" else "num_encoder_layers"
         changes = {"residual": "deep_norm", "architecture": architecture, default: 6}
@@ -177,13 +177,13 @@ def test_deep_norm_counts_the_layers_that_there_are():
         assert found == pytest.approx(((2 * layers) ** 0.25, (8 * layers) ** -0.25))
 
 
-def test_they_are_where_a_model_begins():
-    """Xavier's own values are the modules', multiplied or replaced by the others."""
+def test_new_models_start_from_the_initial_values():
+    """Modules draw Xavier's values, which the other methods scale or replace."""
 
     def kernel(**changes):
         model = build(dataclasses.replace(MODEL, **changes), VOCAB, VOCAB)
 
-        @jax.jit  # which leaves out all others
+        @jax.jit  # which drops all other parameters
         def draw(key):
             params = nn.unbox(init_params(model, key))
             return params["decoder"]["layer_0"]["feed_forward"]["down"]["kernel"]
@@ -194,7 +194,7 @@ def test_they_are_where_a_model_begins():
     assert np.abs(kernel(initializer="gpt2")).max() < 0.06 < np.abs(kernel()).max()
 
 
-def test_a_parameter_without_a_place_is_refused():
+def test_an_unknown_parameter_is_rejected():
     odd = unflatten_dict({("encoder", "layer_0", "odd", "kernel"): jnp.ones((2, 2))})
     assert restarted(BASE, odd, KEY) is odd
     with pytest.raises(UserError, match=r"initializer='t5'.*encoder/layer_0/odd/kernel.*'xavier'"):

@@ -1,4 +1,4 @@
-"""Texts of any length go through windows and states, and what is kept of them is as much."""
+"""Texts of any length pass through windows and states in constant memory."""
 
 import dataclasses
 import math
@@ -28,15 +28,15 @@ KEPT = {
 
 
 def side(ids) -> Side:
-    """Return one text a row."""
+    """Return one text per row."""
     ids = jnp.asarray(ids, jnp.int32)
     pos = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
     return Side(ids, pos, jnp.ones_like(ids), pos)
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_a_search_keeps(name):
-    """It has one size for all prompts and all outputs, unless a layer looks at all of them."""
+def test_the_decoding_state_has_constant_size(name):
+    """For all prompts and all outputs, unless a layer attends to all of them."""
     model = build(KEPT[name], VOCAB, VOCAB)
     params = random_params(model)
 
@@ -52,8 +52,8 @@ def test_what_a_search_keeps(name):
     assert long > 100 * short if name == "keys" else long == short
 
 
-def test_a_long_text_in_parts():
-    """65,536 tokens, 1,024 at a time: the logits of one pass, and a state of one shape."""
+def test_reading_in_chunks_equals_one_pass():
+    """65,536 tokens, 1,024 at a time: the same logits, and a state of constant shape."""
     model = build(MODEL, VOCAB, VOCAB)
     params, size, count = random_params(model), 1024, 64
     ids = np.random.default_rng(0).integers(UNK, VOCAB, (1, 8 + size * count)).astype(np.int32)
@@ -76,4 +76,4 @@ def test_a_long_text_in_parts():
     np.testing.assert_allclose(np.concatenate(found), whole.logits()[0, 8:], atol=2e-4)
     assert all(shape == shapes[0] for shape in shapes)
     kept = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
-    assert kept < 512 * size  # bytes, of which a state for each token of the last step most
+    assert kept < 512 * size  # bytes, mostly a state for each token of the last step

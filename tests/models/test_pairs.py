@@ -1,4 +1,4 @@
-"""Every two entries of the model's tables go together, or are refused with a reason."""
+"""Every pair of entries of the model's tables works together, or is rejected with a reason."""
 
 import by_formula
 import pytest
@@ -8,14 +8,14 @@ from tiny import MODEL, PAIRS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.training.cost import parameters
 
-UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # which have nothing to share
+UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # nothing to share
 
 
-def test_pairs_that_mean_nothing_are_refused_and_no_others():
-    """Streams without any places, or with a window or sums; initial values that are DeepNorm's
-    already; what a kernel lacks; sizes of logits set twice; tables that are shared and are not
-    there; a pool of what is not an encoder's; distances of sums; and layers that cannot be undone
-    one by one.
+def test_only_meaningless_pairs_are_rejected():
+    """Two streams without positions, or with windows or linear attention; initial values that
+    DeepNorm already sets; what a kernel lacks; the scale of logits set twice; sharing of tables
+    that do not exist; pooling that the architecture does not have; relative positions with linear
+    attention; and reversible layers that cannot be undone one by one.
     """
     expected = [
         {"architecture": "two_stream", "positions": "none"},
@@ -49,8 +49,8 @@ def test_pairs_that_mean_nothing_are_refused_and_no_others():
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.e2e)])
-def test_the_parameters_of_all_pairs_are_those_of_the_formula(every):
-    """Of the first rows, which hold the most pairs, and of all."""
+def test_the_formula_counts_the_parameters_of_all_pairs(every):
+    """For the first rows, which hold the most pairs, and for all rows."""
     wrong = []
     for name, config in list(PAIRS.items())[: len(PAIRS) // every]:
         sizes = (30, 30) if config.tied_embeddings == "all" else (30, 41)

@@ -1,4 +1,4 @@
-"""The Perceiver: operations in proportion to the length of a text, padding, and its parameters."""
+"""The Perceiver: operations linear in the length of a text, padding, and parameter counts."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ CLASSES = 3
 
 
 def batch_of(ids, length: int) -> Batch:
-    """Return texts, padded with what else there is, and a place for the class of each."""
+    """Return texts of a length, the rest as padding, and a position for the class of each."""
     seg = (np.arange(ids.shape[1]) < length) * np.ones_like(ids)
     pos = np.where(seg > 0, np.arange(ids.shape[1]), 0)
     ones = np.ones((len(ids), 1))
@@ -47,8 +47,8 @@ def operations(architecture: str, length: int) -> int:
     return counting.operations(counting.program(logits, params, batch)).products
 
 
-def test_operations_grow_in_proportion_to_the_length():
-    """The exponent of the length, from 256 to 4096 places; that of an encoder is near 2."""
+def test_operations_are_linear_in_the_length():
+    """The exponent of the length, from 256 to 4096 positions; that of an encoder is near 2."""
 
     def exponent(architecture):
         few, many = (operations(architecture, length) for length in (256, 4096))
@@ -72,8 +72,8 @@ def test_padding_changes_nothing():
     assert not np.allclose(tokens[:, :5], whole[:, :5], rtol=1e-2)
 
 
-def test_its_parameters_by_hand():
-    """Layers as in an encoder, one more on either side, latents, a query and tables."""
+def test_parameter_count_equals_the_count_by_hand():
+    """Layers as in an encoder, one more on each side, latents, a query and tables."""
     d, width, latents, layers = 16, 2 * 6, 4, 2
     attention = 3 * (d * width + width) + width * d + d
     feed_forward = 2 * d * 24 + 24 + d

@@ -1,4 +1,4 @@
-"""Text behind vectors: laws of the model, its search, and a start from two others."""
+"""Text after vectors: laws of the model, decoding, and a warm start from two others."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def side_of(values, count) -> Side:
-    """Return rows of which row i has count[i] places."""
+    """Return rows; row i has count[i] positions."""
     length = values.shape[1]
     here = np.arange(length) < np.array(count)[:, None]
     pos = np.where(here, np.arange(length), 0).astype(np.int32)
@@ -40,13 +40,13 @@ def model():
 
 @pytest.fixture(scope="module")
 def logits(model):
-    """Return the logits of teacher forcing, [2 4 11], as a function of a batch."""
+    """Return a function from a batch to the logits of teacher forcing, [2 4 11]."""
     network, params = model
     call = jax.jit(lambda batch: network.outputs(params, batch, None)["tokens"].logits())
     return lambda src, tgt: np.asarray(call(Batch(src, tgt, {})))
 
 
-def test_text_sees_vectors_and_what_is_before_it(logits):
+def test_text_attends_to_all_vectors_and_to_earlier_text(logits):
     found = logits(SRC, TGT)
     later = WORDS.copy()
     later[:, 2] = (later[:, 2] - 3) % 7 + 4
@@ -60,7 +60,7 @@ def test_text_sees_vectors_and_what_is_before_it(logits):
 
 
 def test_padding_changes_nothing(logits):
-    """Beside longer rows, and whatever stands on it."""
+    """Next to longer rows, and whatever the padding holds."""
     found = logits(SRC, TGT)
     vectors, words = VECTORS.copy(), WORDS.copy()
     vectors[1, 4:], words[0, 3] = 9.0, 5
@@ -74,8 +74,8 @@ def test_padding_changes_nothing(logits):
     np.testing.assert_allclose(alone[0], found[1], rtol=2e-4, atol=2e-5)
 
 
-def test_pictures_are_read_alone():
-    """What the encoder makes of one does not depend on another, nor on its place among them."""
+def test_pictures_are_encoded_independently():
+    """The encoding of one depends neither on another nor on its place among them."""
     network = build(dataclasses.replace(CONFIG, grid=(1, 3)), CHANNELS, VOCAB, single=True)
     params = random_params(network)
     turned = np.roll(VECTORS, 3, axis=1)
@@ -88,8 +88,8 @@ def test_pictures_are_read_alone():
     np.testing.assert_allclose(one[0], np.roll(other, 3, axis=1)[0], rtol=2e-5, atol=1e-6)
 
 
-def test_a_search_sees_what_training_does(model, logits):
-    """Step by step, for two hypotheses that are the same."""
+def test_stepwise_decoding_equals_teacher_forcing(model, logits):
+    """For two identical hypotheses."""
     network, params = model
     stepper, expected = network.stepper(params), logits(SRC, TGT)
     src = Side(*(None if x is None else jnp.asarray(x) for x in SRC))

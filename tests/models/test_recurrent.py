@@ -1,4 +1,4 @@
-"""Recurrent translation models: a search gives what one pass gives, and padding changes nothing."""
+"""Recurrent translation models: stepwise decoding equals one pass, and padding changes nothing."""
 
 import dataclasses
 
@@ -20,8 +20,8 @@ ONE = [pytest.param(name, marks=() if name == "luong" else pytest.mark.e2e) for 
 
 
 @pytest.mark.parametrize("name", ONE)
-def test_cached_is_full(name):
-    """Tokens one by one and several at a time, exchanged, taken back, and room made on the way."""
+def test_stepwise_decoding_equals_one_pass(name):
+    """One or several tokens at a time, with reordering, rewinding and growing in between."""
     model, params = make(RECURRENT[name])
     stepper, chance = model.stepper(params), np.random.default_rng(0)
     step = jax.jit(lambda *given: stepper.step(*given)[::2])
@@ -58,8 +58,8 @@ def test_padding_changes_nothing(name):
     np.testing.assert_allclose(loose[:2, :6], tight, atol=1e-5)
 
 
-def test_dropout_is_that_of_embeddings_layers_and_states():
-    """Without a rate training is evaluation; with one it is another loss for every key."""
+def test_dropout_depends_on_the_rate_and_the_key():
+    """At rate 0, training equals evaluation; above it, every key gives another loss."""
     losses = []
     batch = jax.tree.map(jnp.asarray, TIGHT)
     for rate, key in ((0.0, 0), (0.5, 0), (0.5, 1), (0.5, None)):

@@ -1,4 +1,4 @@
-"""Layers that are undone on the way back: ordinary gradients, in the memory of one layer."""
+"""Reversible layers, undone in the backward pass: ordinary gradients in the memory of one layer."""
 
 import dataclasses
 
@@ -27,8 +27,8 @@ def in_turn(forwards, backwards, x, params):
     return x
 
 
-def test_gradients_are_those_of_ordinary_layers(monkeypatch):
-    """With all kinds of dropout, and of what layers share: the source, a table of distances."""
+def test_gradients_equal_those_of_ordinary_layers(monkeypatch):
+    """With all kinds of dropout; also for what layers share: the source, a table of distances."""
     with jax.enable_x64(True):
         model = build(CONFIG, VOCAB, VOCAB, dtype="float64")
         params = jax.tree.map(lambda x: x.astype(jnp.float64), random_params(model))
@@ -49,8 +49,8 @@ def test_gradients_are_those_of_ordinary_layers(monkeypatch):
         assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(ours))
 
 
-def test_what_is_kept_does_not_grow_with_the_depth():
-    """Beside the parameters themselves; of ordinary layers it does."""
+def test_memory_does_not_grow_with_depth():
+    """Apart from the parameters; with ordinary layers it does."""
 
     def kept(residual: str, layers: int) -> int:
         config = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Layers that are shared, and layers that a step skips."""
+"""Shared layers, and layers that a step drops."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from transformer_jax.training.step import batch_sums
 
 KEY = jax.random.key(0)
 BATCH = jax.tree.map(jnp.asarray, alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
-# Of few operations: layers take time to compile.
+# Few operations, as layers take time to compile.
 DECODER = dataclasses.replace(
     MODEL, architecture="decoder", num_encoder_layers=6, dropout_rate=0.0, window=2,
     num_decoder_layers=3, decoder_pattern=("full", "local"), biases=(), norm="rms_norm",
@@ -24,7 +24,7 @@ DECODER = dataclasses.replace(
 
 
 def loss_of(config, params, key=None):
-    """Return the loss of a batch, in training if there is a key."""
+    """Return the loss of a batch, in training mode if there is a key."""
     model = build(config, VOCAB, VOCAB)
     keys = None if key is None else Keys(key, key)
     return batch_sums(model, TrainingConfig(), params, for_model(config, BATCH), keys).loss
@@ -35,15 +35,15 @@ def gradient(config, params):
 
 
 def layers(params, numbers):
-    """Return parameters of a decoder with these layers, from the first one on."""
+    """Return the parameters of a decoder with these layers, in this order."""
     stack = params["decoder"]
     rest = {name: leaf for name, leaf in stack.items() if not name.startswith("layer_")}
     found = {f"layer_{new}": stack[f"layer_{old}"] for new, old in enumerate(numbers)}
     return params | {"decoder": rest | found}
 
 
-def test_shared_layers_are_copies():
-    """The same loss, and the gradient is the sum of theirs; in a loop that computes again, too."""
+def test_shared_layers_equal_copies():
+    """The same loss, and the sum of their gradients; also in a loop with rematerialisation."""
     shared = dataclasses.replace(DECODER, layer_sharing="all", layer_loop="scan", remat="full")
     params = random_params(build(shared, VOCAB, VOCAB))
     assert {"layer_0", "layer_1"} == params["decoder"].keys()
@@ -55,13 +55,13 @@ def test_shared_layers_are_copies():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, grads)
 
 
-def test_steps_are_counted_in_a_loop():
+def test_universal_layers_count_their_steps_in_a_loop():
     config = VARIANTS["universal"]
     params = random_params(build(config, VOCAB, VOCAB))
     again = dataclasses.replace(config, layer_loop="scan")
     ours, expected = (logits_of(build(c, VOCAB, VOCAB), params, BATCH) for c in (again, config))
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
-    # And a step is not the one before it.
+    # And steps differ from each other.
     same = dataclasses.replace(config, layer_sharing="all")
     assert np.abs(logits_of(build(same, VOCAB, VOCAB), params, BATCH) - expected).max() > 1e-3
 
@@ -72,8 +72,8 @@ DROPPING = dataclasses.replace(
 )  # fmt: skip
 
 
-def test_a_dropped_layer_is_not_there():
-    """Its gradient is exactly zero, and the loss is that of a model of the others."""
+def test_a_dropped_layer_has_no_effect():
+    """Its gradient is exactly zero, and the loss is that of a model without it."""
     params = random_params(build(DROPPING, VOCAB, VOCAB))
     step = jax.jit(jax.value_and_grad(lambda p, key: loss_of(DROPPING, p, key)))
     counts = set()
@@ -96,20 +96,20 @@ def test_a_dropped_layer_is_not_there():
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.9])
-def test_as_many_layers_are_dropped_as_the_rate_says(rate):
+def test_layers_are_dropped_at_the_given_rate(rate):
     draws = jax.vmap(lambda key: kept(key, rate))(jax.random.split(jax.random.key(0), 10_000))
     assert draws.mean() == pytest.approx(1 - rate, abs=0.015)
 
 
-def test_evaluation_has_all_layers():
+def test_evaluation_uses_all_layers():
     params = random_params(build(DROPPING, VOCAB, VOCAB))
     whole = dataclasses.replace(DROPPING, layer_drop_rate=0.0)
     ours, expected = (logits_of(build(c, VOCAB, VOCAB), params, BATCH) for c in (DROPPING, whole))
     np.testing.assert_array_equal(ours, expected)
 
 
-def test_the_compute_dtype_is_that_of_the_stream():
-    """Traced alone: bfloat16 through every new norm, vector and branch, there and back."""
+def test_the_residual_stream_has_the_compute_dtype():
+    """Traced only: bfloat16 through every new norm, vector and branch, forward and backward."""
     for residual in ("sandwich", "reordered_norm", "deep_norm"):
         config = dataclasses.replace(
             DROPPING, compute_dtype="bfloat16", residual=residual, layer_sharing="universal",

@@ -1,4 +1,4 @@
-"""However the loop over layers runs, the model is the same and only memory differs."""
+"""The form of the loop over layers changes the memory used, not the model."""
 
 import dataclasses
 
@@ -13,8 +13,8 @@ from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.model import Keys
 from transformer_jax.training.step import batch_sums, keys_of
 
-# Layers take time to compile: two make a loop, of few operations. On a mesh both stacks run in each
-# form.
+# Layers take time to compile: two make a loop, with few operations. On a mesh, both stacks run
+# in each form.
 DEEP = dataclasses.replace(
     MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, dropout_rate=0.3,
     biases=(), norm="rms_norm", relative_positions="t5", **SMALL_TABLES["t5"],
@@ -44,8 +44,8 @@ def plain():
 
 
 @pytest.mark.parametrize("form", ["scan-full", "dots"])
-def test_the_same_model(form, plain):
-    """Loss and every gradient, dropout included."""
+def test_loops_and_remat_change_no_loss_and_no_gradient(form, plain):
+    """With dropout."""
     f, params = gradient(dataclasses.replace(DEEP, **FORMS[form]))
     (loss, grads), (expected_loss, expected) = f(params, jax.random.key(3)), plain
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-6)
@@ -54,8 +54,8 @@ def test_the_same_model(form, plain):
     )
 
 
-def test_a_loop_that_keeps_all(plain):
-    """Without rematerialisation: the loss; what gradients come to in a loop is tested above."""
+def test_a_loop_without_remat_has_the_same_loss(plain):
+    """Gradients in a loop are tested above."""
     model = build(dataclasses.replace(DEEP, **FORMS["scan"]), VOCAB, VOCAB)
     sums = jax.jit(lambda p, key: batch_sums(model, TrainingConfig(), p, BATCH, Keys(key, key)))
     loss = sums(random_params(model), jax.random.key(3)).loss
@@ -63,7 +63,7 @@ def test_a_loop_that_keeps_all(plain):
 
 
 def test_parameters_are_stored_per_layer():
-    """Names and shapes do not depend on the form."""
+    """Names and shapes do not depend on the form of the loop."""
     trees = [
         abstract_params(build(dataclasses.replace(DEEP, **form), VOCAB, VOCAB))
         for form in ({}, *FORMS.values())
@@ -72,8 +72,8 @@ def test_parameters_are_stored_per_layer():
     assert {"layer_0", "layer_1"} <= trees[0]["decoder"].keys()
 
 
-def test_less_is_kept():
-    """Of what the way forward leaves for the way back, each policy keeps less than the last."""
+def test_each_remat_policy_keeps_less_than_the_last():
+    """Of what the forward pass saves for the backward pass."""
     kept = []
     for remat in ("none", "dots", "full"):
         model = build(dataclasses.replace(DEEP, remat=remat), VOCAB, VOCAB)

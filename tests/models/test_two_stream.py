@@ -1,4 +1,4 @@
-"""Two streams: what is predicted is not read, whatever the order."""
+"""Two-stream models: no piece sees itself when it is predicted, whatever the order."""
 
 import dataclasses
 import itertools
@@ -24,7 +24,7 @@ CONFIG = dataclasses.replace(
     MODEL, architecture="two_stream", num_encoder_layers=6, num_decoder_layers=2,
     positions="none", relative_positions="rope",
 )  # fmt: skip
-# Pieces that all see, and every order of three others; of a shape that other files of laws have.
+# Pieces that all others see, and every order of three more; the shape is that of other tests.
 ORDERS = np.array([(0, 0, 0, *order) for order in itertools.permutations((1, 2, 3))], np.int32)
 INPUTS = np.random.default_rng(0).integers(UNK, VOCAB, ORDERS.shape).astype(np.int32)
 
@@ -55,8 +55,8 @@ def logits(config: ModelConfig, batch: Batch, jit=lambda f: f) -> np.ndarray:
     ],
     ids=["rope", "fused", "alibi"],
 )
-def test_a_piece_is_predicted_without_being_read(changes):
-    """Another one changes no prediction of its own rank or a lower one, and all of higher ones."""
+def test_a_piece_is_predicted_without_seeing_itself(changes):
+    """Replacing it changes no prediction of its own rank or a lower one, and all of higher ones."""
     config = dataclasses.replace(CONFIG, **changes)
     expected = logits(config, batch_of(INPUTS, ORDERS))
     for place in range(3, 6):
@@ -68,8 +68,8 @@ def test_a_piece_is_predicted_without_being_read(changes):
         assert (changed[reads] > 1e-4).all()
 
 
-def test_packed_is_alone():
-    """Two texts in a row, in orders of their own, with padding behind."""
+def test_packing_does_not_change_the_output():
+    """Two texts in one row, each in its own order, followed by padding."""
     alone = logits(CONFIG, batch_of(INPUTS, ORDERS))
     row = batch_of(INPUTS[:2].reshape(1, -1), ORDERS[:2].reshape(1, -1))
     seg = np.array([[1] * 6 + [2] * 6], np.int32)
@@ -84,8 +84,8 @@ def test_packed_is_alone():
 HEADS = {"query_key_norm": "all_heads", "biases": ("value",), "num_kv_heads": 1}
 
 
-def test_the_loop_over_layers_changes_nothing():
-    """Scanned and computed again; and every parameter has a gradient."""
+def test_scan_and_remat_change_no_gradient():
+    """And every parameter has one."""
 
     def gradient(**changes):
         few = {"dropout_rate": 0.0, "norm": "rms_norm"}  # operations, to compile
@@ -105,8 +105,8 @@ def test_the_loop_over_layers_changes_nothing():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_in_bfloat16():
-    """As near as eight bits allow."""
+def test_bfloat16_is_close_to_float32():
+    """As close as 8 bits of precision allow."""
     config = dataclasses.replace(CONFIG, **HEADS)
     batch, at = batch_of(INPUTS, ORDERS), ORDERS > 0
     expected = logits(config, batch)[at]
@@ -114,12 +114,12 @@ def test_in_bfloat16():
     assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
 
-def test_it_writes_nothing():
+def test_decoding_is_rejected():
     with pytest.raises(UserError, match=r"architecture='two_stream': such a model writes no text"):
         stepper_of(*model_of(CONFIG))
 
 
-def test_it_neither_goes_on_nor_scores():
+def test_continuing_a_prompt_and_scoring_are_rejected():
     objective = ObjectiveConfig("permutation_lm")
     model, params = model_of(CONFIG)
     codec = Bytes()
@@ -129,8 +129,8 @@ def test_it_neither_goes_on_nor_scores():
         score_texts(model, params, codec, objective, ["a text"])
 
 
-def test_what_validation_asks_is_scored():
-    """The same pieces in the same orders, whatever stands beside them in a batch."""
+def test_validation_scores_do_not_depend_on_the_batch():
+    """The same pieces in the same orders, whatever else is in a batch."""
     codec, texts = Bytes(), ["some pieces of this text", "and a few"]
     objective = ObjectiveConfig("permutation_lm", window=8, partial_prediction=2)
     model = build(CONFIG, codec.size, codec.size, order="ranked")
@@ -144,8 +144,8 @@ def test_what_validation_asks_is_scored():
     assert np.concatenate(found).max() < 0
 
 
-def test_what_would_not_work_is_refused():
-    """Queries must know their place, and always have something to look at."""
+def test_unsupported_options_are_rejected():
+    """Queries must know their position, and always have something to attend to."""
     with pytest.raises(UserError, match=r"^positions='none': .*'two_stream'"):
         dataclasses.replace(CONFIG, relative_positions="none")
     with pytest.raises(UserError, match=r"^decoder_pattern=.*: .*choose 'full'"):

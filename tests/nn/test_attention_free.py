@@ -1,4 +1,4 @@
-"""Attention-free layers whose weights are near: by blocks as by all pairs."""
+"""Attention-free layers with local weights: blocks give the result of all pairs."""
 
 import flax.linen as nn
 import jax
@@ -16,8 +16,8 @@ POS = jnp.array([[*range(7), *range(9), 0, 0, 0], [*range(19)]])
 
 @pytest.mark.parametrize("order", ["all", "causal"])
 @pytest.mark.parametrize("kind", [AftLocal, AftConv])
-def test_blocks_are_all_pairs(kind, order):
-    """Values and gradients, of several texts in a row and of large weights, either way."""
+def test_blocks_equal_all_pairs(kind, order):
+    """Values and gradients in both orders, with several texts in a row and large weights."""
     config = ModelConfig(
         d_model=6, num_heads=2, head_dim=3, window=3, position_rank=4, max_positions=32,
         decoder_pattern=("aft_local",),
@@ -47,7 +47,7 @@ def test_blocks_are_all_pairs(kind, order):
 
 
 @pytest.mark.parametrize("kind", [AftLocal, AftConv])
-def test_operations_grow_with_the_length(kind):
+def test_operations_are_linear_in_the_length(kind):
     def operations(length: int) -> float:
         config = ModelConfig(
             d_model=8, num_heads=2, window=4, max_positions=1024, decoder_pattern=("aft_conv",)

@@ -1,4 +1,4 @@
-"""BigBird's blocks: what each looks at, and that padding changes nothing."""
+"""BigBird's blocks: what each attends to, and that padding changes nothing."""
 
 import functools
 
@@ -16,7 +16,7 @@ LENGTHS = (17, 9, 4, 1)
 
 
 def mixed(kind, length: int, drawn: int):
-    """Return what each text gathers, in rows of a length."""
+    """Return the output for each text, in rows of a length."""
     config = ModelConfig(
         d_model=6, num_heads=2, num_kv_heads=1, head_dim=4, v_head_dim=3, block_size=2,
         random_blocks=drawn, encoder_pattern=("bigbird",),
@@ -26,7 +26,7 @@ def mixed(kind, length: int, drawn: int):
     x = np.zeros((4, length, 6), np.float32)
     for row, count in enumerate(LENGTHS):
         x[row, :count] = chance.normal(size=(count, 6))
-    x[x == 0] = 9.0  # whatever padding holds
+    x[x == 0] = 9.0  # arbitrary padding
     pos = jnp.broadcast_to(jnp.arange(length), (4, length))
     seg = (pos < jnp.asarray(LENGTHS)[:, None]).astype(jnp.int32)
     view = self_view(pos, seg, "all", single=True)
@@ -40,20 +40,20 @@ def mixed(kind, length: int, drawn: int):
     return [np.asarray(y[row, :count]) for row, count in enumerate(LENGTHS)]
 
 
-def test_all_blocks_are_all_positions():
+def test_attention_to_all_blocks_is_full_attention():
     for ours, expected in zip(mixed(BlockSparse, 18, 9), mixed(Attention, 18, 9), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_padding_changes_nothing():
-    """The blocks of a text are counted by its own length, and drawn whatever stands behind it."""
+    """The blocks of a text are counted by its own length and drawn independently of padding."""
     for ours, expected in zip(mixed(BlockSparse, 29, 1), mixed(BlockSparse, 17, 1), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("drawn", [0, 2, 30])
-def test_which_blocks_are_looked_at(drawn):
-    """Each once, and of a text of many blocks as many as are asked for; most differ by row."""
+def test_blocks_attend_to_fixed_and_random_blocks(drawn):
+    """Each once, and as many as requested if the text has enough; draws mostly differ by row."""
     own = [1, 2, 3, 6, 20]
     blocks, there = map(np.asarray, looked_at(jnp.asarray(own), 20, drawn, seed=4))
     for row, count in enumerate(own):

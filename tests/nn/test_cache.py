@@ -1,4 +1,4 @@
-"""What a step of a search does to the cache of keys and values."""
+"""The key-value cache in a decoding step."""
 
 import dataclasses
 import re
@@ -16,8 +16,8 @@ ROWS, WIDTH, ROOM = 3, 5, 11
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of XLA on a CPU")
-def test_a_step_in_bfloat16_converts_no_cache():
-    """It would convert all slots to float32 and back, for a token each."""
+def test_a_bfloat16_step_does_not_convert_the_cache():
+    """It would convert all slots to float32 and back for each new token."""
     config = dataclasses.replace(MODEL, compute_dtype="bfloat16")
     model = build(config, 16, 16)
     params = random_params(model)

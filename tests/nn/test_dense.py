@@ -1,4 +1,4 @@
-"""Products of attention whose gradients are written by hand are JAX's own."""
+"""Hand-written gradients of attention products equal JAX's own."""
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,8 @@ PRODUCTS = {
 @pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_gradients_are_those_of_the_plain_form(name, dtype, on_cpu, monkeypatch):
-    """In both forms that they have, to the last places of the type in which all products are."""
+def test_gradients_equal_those_of_einsum(name, dtype, on_cpu, monkeypatch):
+    """In both forms, to the precision of the type in which the products are computed."""
     monkeypatch.setattr(dense, "on_cpu", lambda: on_cpu)
     product, einsum, *operands = PRODUCTS[name]
     with jax.enable_x64():

@@ -25,8 +25,8 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3, 0.5, 0.9])
-def test_rate(rate):
-    """The share of zeros is the rate, as a whole and in each row and column."""
+def test_the_share_of_zeros_is_the_rate(rate):
+    """As a whole, and in each row and column."""
     kept = mask(0, rate)
     for axes in ((0, 1, 2), (1, 2), (0, 2), (0, 1)):
         shares = kept.mean(axes)
@@ -57,7 +57,7 @@ def test_neighbours_are_independent(rate):
             assert abs(near) < SIGMAS / math.sqrt(COUNT * (1 - step / size))
 
 
-def test_the_same_on_every_mesh():
+def test_the_mask_is_the_same_on_every_mesh():
     """A mask computed in 8 shards is the mask computed whole."""
     rows = rows_over_data(make_mesh(MeshConfig()))
     words = jax.random.key_data(jax.random.key(3))
@@ -66,8 +66,8 @@ def test_the_same_on_every_mesh():
     np.testing.assert_array_equal(sharded, keep(words, SHAPE, 0.2))
 
 
-def test_module():
-    """In training, elements are zero or scaled so that the mean stays; else nothing happens."""
+def test_dropout_preserves_the_mean_and_is_off_in_evaluation():
+    """In training, elements are zero or scaled to preserve the mean; otherwise nothing happens."""
     x = jnp.asarray(np.random.default_rng(0).normal(1.0, 1.0, SHAPE), jnp.float32)
     rngs = {"dropout": jax.random.key(0)}
     y = np.asarray(Dropout(0.3).apply({}, x, train=True, rngs=rngs))

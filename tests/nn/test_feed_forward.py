@@ -1,4 +1,4 @@
-"""Feed-forward layers in parts are those of all positions at once."""
+"""Feed-forward layers in chunks equal those over all positions at once."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from transformer_jax.nn.feedforward import FeedForward
 
 
 @pytest.mark.parametrize("activation", ["relu", "swiglu"])
-def test_parts_are_the_whole(activation):
-    """Also where they are not of one length, and on the way back, which keeps less."""
+def test_chunking_does_not_change_the_output(activation):
+    """Also with chunks of unequal length, and in the backward pass, which keeps less."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7, 6)), jnp.float32)
     given = 6, 40, activation, 0.0, jnp.dtype("float32")
     params = FeedForward(*given).init(jax.random.key(0), x, False)

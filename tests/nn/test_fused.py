@@ -1,4 +1,4 @@
-"""Fused attention is dense attention, and says when it is not what was asked for."""
+"""Fused attention equals dense attention, and warns when it falls back."""
 
 import functools
 import logging
@@ -29,8 +29,8 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_fused_is_dense(name):
-    """Values and gradients, of odd lengths, packed segments and padding."""
+def test_fused_equals_dense(name):
+    """Values and gradients, with odd lengths, packed segments and padding."""
     view, k, v = VIEWS[name]
     real = (Q_SEG > 0)[:, None, :, None]
 
@@ -59,7 +59,7 @@ LENGTHS = {
 
 
 def agree(view, real, heads: int, scale: float | None = None) -> None:
-    """Compare values and gradients of 4 heads of queries and fewer of keys."""
+    """Compare values and gradients with 4 query heads and fewer key heads."""
     q, k, v = (
         jnp.asarray(RNG.normal(size=shape), jnp.float32)
         for shape in ((2, 4, 5, 8), (2, heads, 8, 5), (2, heads, 5, 8))
@@ -77,17 +77,17 @@ def agree(view, real, heads: int, scale: float | None = None) -> None:
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_lengths_are_masks(name, monkeypatch):
-    """No mask is made, also where two heads of queries share one of keys; but for windows that
-    reach ahead, which cuDNN does not know.
+def test_lengths_replace_the_mask(name, monkeypatch):
+    """No mask is made, even if two query heads share a key head, except for windows that reach
+    ahead, which cuDNN does not support.
     """
     monkeypatch.setattr(fused, "_by_lengths" if name == "local" else "_by_mask", None)
     agree(LENGTHS[name], LONE > 0, heads=2)
 
 
 @pytest.mark.parametrize("name", ["alibi", "xlnet"])
-def test_fused_adds_the_bias(name):
-    """Over grouped heads, to scores of another scale; also one of queries and of keys."""
+def test_fused_adds_the_position_bias(name):
+    """With grouped heads and another score scale; also a bias that depends on queries and keys."""
     scheme = RELATIVE_POSITIONS[name](ModelConfig(d_model=32, num_heads=4, relative_positions=name))
     look = functools.partial(scheme.init, jax.random.key(0), LENGTHS["local"], method="look")
     params = jax.tree.map(
@@ -116,8 +116,8 @@ def test_float64_is_exact(name):
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_the_kernel_gets_no_query_that_sees_nothing(name, monkeypatch):
-    """Of such a row cuDNN's way back can make NaN, which a product with 0 would not remove."""
+def test_the_kernel_gets_no_fully_masked_query(name, monkeypatch):
+    """In such a row cuDNN's backward pass can yield NaN, which a product with 0 does not remove."""
     view, k, v = VIEWS[name]
     assert not view.mask().any(-1).all()  # padding sees nothing
     given = []
@@ -126,11 +126,11 @@ def test_the_kernel_gets_no_query_that_sees_nothing(name, monkeypatch):
         lambda q, k, v, *_, mask, **rest: given.append(mask) or jnp.zeros((*q.shape[:3], 8)),
     )  # fmt: skip
     (mask,) = jax.jit(lambda: fused.mix(Q, k, v, view, lambda w: w) and given)()
-    assert mask.shape[2] % 2 == 0  # the added position is one of them
+    assert mask.shape[2] % 2 == 0  # which includes the added position
     assert mask.any(-1).all()
 
 
-def test_weights_cost_nothing_where_nobody_reads_them():
+def test_unused_weights_are_not_computed():
     """The compiled program holds one exponential, not two."""
     view, k, v = VIEWS["across"]
     alone = jax.jit(lambda q, k, v: fused.mix(q, k, v, view, lambda w: w)[0])
@@ -152,12 +152,11 @@ def test_weights_cost_nothing_where_nobody_reads_them():
         (64, jnp.bfloat16, None, "there is no NVIDIA GPU"),
     ],
 )
-def test_where_cudnn_runs(head_dim, dtype, capability, reason):
+def test_conditions_for_cudnn(head_dim, dtype, capability, reason):
     assert fused.why_not_cudnn(head_dim, jnp.dtype(dtype), capability) == reason
 
 
-def test_falling_back_is_told(caplog, monkeypatch):
-    """Once for each reason."""
+def test_fallback_warns_once_per_reason(caplog, monkeypatch):
     fused._warn.cache_clear()
     monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
     view, k, v = VIEWS["across"]

@@ -1,4 +1,4 @@
-"""Maps applied together are the same maps."""
+"""Linear maps applied together equal the same maps applied one by one."""
 
 import flax.linen as nn
 import jax
@@ -11,7 +11,7 @@ from transformer_jax.nn.linear import Project, project_together
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (3, 3, 5)])
-def test_together_is_one_by_one(sizes):
+def test_together_equals_one_by_one(sizes):
     """Whether or not their shapes allow one product, the results come in the order of the maps."""
     names = ("embed", "heads", "head_dim")
     maps = [Project((8,), (2, size), names, jnp.dtype(jnp.float32)) for size in sizes]
@@ -27,8 +27,8 @@ def test_together_is_one_by_one(sizes):
 
 
 @pytest.mark.parametrize("biases", [(True, True, True), (True, False, True), (False,) * 3])
-def test_one_product_whoever_has_a_bias(biases):
-    """A map without one is stacked with the others, and has no such parameter."""
+def test_maps_with_and_without_bias_share_one_product(biases):
+    """A map without a bias is stacked with the others, and has no such parameter."""
     names = ("embed", "heads", "head_dim")
     maps = [Project((8,), (2, 3), names, jnp.dtype(jnp.float32), bias) for bias in biases]
     x = jnp.ones((4, 5, 8))
@@ -48,8 +48,8 @@ def test_one_product_whoever_has_a_bias(biases):
 
 @pytest.mark.parametrize("ins", [(9,), (3,), (3, 4)], ids=["high", "wide", "of two axes"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_gradients_are_those_of_the_product(ins, dtype):
-    """Whichever form is quick: kernels higher than wide, wider than high, of several axes."""
+def test_gradients_equal_those_of_the_plain_product(ins, dtype):
+    """Whichever form is fast: kernels taller than wide, wider than tall, of several axes."""
     module = Project(ins, (5,), ("embed",) * len(ins) + ("mlp",), jnp.dtype(dtype))
     chance = np.random.default_rng(0)
     x = jnp.asarray(chance.normal(size=(2, 4, *ins)), jnp.float32)
@@ -70,8 +70,8 @@ def test_gradients_are_those_of_the_product(ins, dtype):
         np.testing.assert_allclose(found, expected, **near)
 
 
-def test_parameters_of_another_shape_are_refused():
-    """Where they would be broadcast, too."""
+def test_parameters_of_the_wrong_shape_are_rejected():
+    """Even where they could be broadcast."""
     module = Project((8,), (2, 3), ("embed", "heads", "head_dim"), jnp.dtype(jnp.float32))
     kernel, bias = np.ones((8, 2, 3), np.float32), np.ones((2, 3), np.float32)
     x = jnp.ones((4, 5, 8))

@@ -1,4 +1,4 @@
-"""Attention within a window, in blocks: that of a mask over all pairs, whatever else is set."""
+"""Windowed attention in blocks equals masked attention over all pairs, whatever else is set."""
 
 import functools
 
@@ -30,8 +30,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "order", "window", "scheme"), CASES)
-def test_blocks_are_a_mask(kind, order, window, scheme, monkeypatch):
-    """Forward, on the way back, and the weights; sentences begin anywhere in a block."""
+def test_blocks_equal_a_mask(kind, order, window, scheme, monkeypatch):
+    """Outputs, gradients and weights; sentences begin anywhere in a block."""
     config = ModelConfig(
         d_model=6, num_heads=2, head_dim=4, v_head_dim=3, relative_positions=scheme, window=window,
         encoder_pattern=(kind,), num_encoder_layers=1, **FORMS[scheme],

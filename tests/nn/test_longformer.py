@@ -1,4 +1,4 @@
-"""Longformer's windows and global positions, in blocks: the sums of the paper in NumPy."""
+"""Longformer's windows and global positions in blocks equal the paper's formula in NumPy."""
 
 import flax.linen as nn
 import jax
@@ -27,7 +27,7 @@ def shapes_of():
 
 
 def by_hand(p, x):
-    """Return what one text [T D] gathers, and the weights [N T T]."""
+    """Return the output for one text [T D], and the weights [N T T]."""
     length = len(x)
     maps = {name: np.einsum("td,dnh->nth", x, part["kernel"]) + part["bias"][:, None]
             for name, part in p.items() if name != "output"}  # fmt: skip
@@ -44,8 +44,8 @@ def by_hand(p, x):
     return np.einsum("nth,nhd->td", mixed, p["output"]["kernel"]) + p["output"]["bias"], weights
 
 
-def test_blocks_are_the_formula():
-    """Of texts longer and shorter than a block, whatever padding holds."""
+def test_blocks_equal_the_formula():
+    """For texts longer and shorter than a block, whatever the padding holds."""
     chance = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: chance.normal(size=leaf.shape) / 2, shapes_of())
     x = chance.normal(size=(3, LENGTH, 6))
@@ -61,9 +61,7 @@ def test_blocks_are_the_formula():
         assert not np.asarray(weights[row, :, :length, length:]).any()
 
 
-def test_operations_grow_with_the_length():
-    """And not with its square."""
-
+def test_operations_are_linear_in_the_length():
     def operations(pos, seg):
         view = self_view(pos, seg, "all", single=True)
         program = counting.program(

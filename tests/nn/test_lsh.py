@@ -1,4 +1,4 @@
-"""Attention by hashes: what depends on what, and of what it is an approximation."""
+"""LSH attention: what depends on what, and what it approximates."""
 
 import functools
 
@@ -14,7 +14,7 @@ from transformer_jax.nn.view import self_view
 LENGTHS = (17, 9, 1)
 
 
-def made(length: int, order: str, **fields):
+def build(length: int, order: str, **fields):
     """Return a mixer, its parameters, texts of LENGTHS in rows of a length, and their view."""
     config = ModelConfig(
         d_model=6, num_heads=2, head_dim=4, v_head_dim=3, decoder_pattern=("lsh",),
@@ -22,7 +22,7 @@ def made(length: int, order: str, **fields):
     )  # fmt: skip
     mixer = Lsh(config, jnp.dtype("float32"))
     chance = np.random.default_rng(0)
-    x = np.full((3, length, 6), 9, np.float32)  # whatever padding holds
+    x = np.full((3, length, 6), 9, np.float32)  # arbitrary padding
     for row, count in enumerate(LENGTHS):
         x[row, :count] = chance.normal(size=(count, 6))
     pos = jnp.broadcast_to(jnp.arange(length), (3, length))
@@ -36,8 +36,8 @@ def made(length: int, order: str, **fields):
 
 
 def parts(length: int, order: str, **fields):
-    """Return x -> what texts of LENGTHS gather in rows of a length, and an x."""
-    mixer, params, x, view = made(length, order, **fields)
+    """Return the mixer as a function of x, texts of LENGTHS in rows of a length, and an x."""
+    mixer, params, x, view = build(length, order, **fields)
     return lambda x: mixer.apply(params, x, view, False, method="mix")[0], x
 
 
@@ -48,14 +48,14 @@ def mixed(length: int, order: str, **fields) -> list[np.ndarray]:
 
 
 def test_padding_changes_nothing():
-    """Blocks are counted in what is sorted, and padding is behind all of it."""
+    """Blocks are formed after sorting, which puts padding last."""
     fields = {"block_size": 4, "hash_rounds": 2}
     for ours, other in zip(mixed(29, "all", **fields), mixed(17, "all", **fields), strict=True):
         np.testing.assert_allclose(ours, other, rtol=1e-4, atol=1e-5)
 
 
 def test_no_gradient_comes_from_the_future():
-    """In which block a position lies may depend on it, what it gathers there does not."""
+    """The block of a position may depend on the future; what it attends to there does not."""
     gather, x = parts(17, "causal", block_size=4)
     slopes = jax.jit(jax.jacrev(lambda row: gather(x.at[0].set(row))[0].sum(-1)))(x[0])
     found = np.abs(np.asarray(slopes)).max(-1)  # [T S]
@@ -64,10 +64,10 @@ def test_no_gradient_comes_from_the_future():
 
 
 def by_hand(block_size: int) -> np.ndarray:
-    """Return what texts gather if all of it is seen: keys are queries of length 1, and a position
-    looks at itself only if there is nothing else (Kitaev et al. 2020, section 2).
+    """Return the output of attention to all positions: keys are queries scaled to length 1, and a
+    position attends to itself only if there is nothing else (Kitaev et al. 2020, section 2).
     """
-    _, params, x, _ = made(17, "all", block_size=block_size)
+    _, params, x, _ = build(17, "all", block_size=block_size)
     params = jax.tree.map(np.float64, nn.unbox(params["params"]))
     found = []
     for row, count in enumerate(LENGTHS):
@@ -86,8 +86,8 @@ def by_hand(block_size: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def test_one_block_is_attention_to_all():
-    """However many rounds there are; and with ever larger blocks more of it is seen."""
+def test_one_block_is_full_attention():
+    """With any number of rounds; and larger blocks come closer to it."""
     whole = np.concatenate(mixed(17, "all", block_size=32, hash_rounds=1))
     np.testing.assert_allclose(whole, by_hand(32), rtol=1e-4, atol=1e-4)
     several = np.concatenate(mixed(17, "all", block_size=17, hash_rounds=3))

@@ -1,4 +1,4 @@
-"""Norms where there is nothing, as at padding."""
+"""Norms of zeros, as at padding; and squareplus."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from transformer_jax.nn.norm import NORMS
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_gradients_of_zeros_are_finite(name):
+def test_gradients_at_zeros_are_finite(name):
     norm = NORMS[name](1e-6)
     x = jnp.zeros((1, 2, 4)).at[0, 0].set(jnp.arange(4.0))
     params = norm.init(jax.random.key(0), x)
@@ -23,8 +23,8 @@ def test_gradients_of_zeros_are_finite(name):
         assert np.any(leaf)
 
 
-def test_squareplus_is_above_zero_and_its_logarithm_has_a_gradient():
-    """x + sqrt(x^2 + 4) is 0 in float32 where x is far below it."""
+def test_squareplus_is_positive_and_its_logarithm_has_a_gradient():
+    """In float32, x + sqrt(x^2 + 4) is 0 if x is far below 0."""
     x = np.array([-1e6, -8e3, -100.0, -1.0, 0.0, 3.0, 1e6])
     expected = (x + np.sqrt(np.square(x, dtype=np.longdouble) + 4)) / 2
     np.testing.assert_allclose(squareplus(jnp.float32(x)), np.float64(expected), rtol=1e-5)

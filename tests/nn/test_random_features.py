@@ -1,4 +1,4 @@
-"""Random features: of what their products are near, and when they are drawn anew."""
+"""Random features: what their products approximate, and when they are redrawn."""
 
 import dataclasses
 import itertools
@@ -45,8 +45,8 @@ def errors(kind, config) -> float:
 
 
 @pytest.mark.parametrize("kind", [RandomFeatures, Favor])
-def test_weights_are_near_those_of_a_softmax(kind):
-    """Of queries and keys of length 1, or of any; with 16 times the features 4 times as near."""
+def test_weights_approximate_a_softmax(kind):
+    """For queries and keys of length 1, or of any; 16 times the features give 1/4 of the error."""
     few, many = (
         np.mean([
             errors(kind, dataclasses.replace(CONFIG, num_features=count, feature_seed=seed))
@@ -58,8 +58,8 @@ def test_weights_are_near_those_of_a_softmax(kind):
     assert 2.5 < few / many < 6.5
 
 
-def test_directions_are_at_right_angles_and_as_long_as_normal_ones():
-    """As many at a time as a head is wide, in evaluation as in training."""
+def test_directions_are_orthogonal_with_lengths_of_normal_vectors():
+    """In groups of the head size, in evaluation as in training."""
     mixer = Favor(dataclasses.replace(CONFIG, num_features=4098), jnp.dtype("float32"))
     for rngs in (None, {"features": jax.random.key(7)}):
         found = np.asarray(mixer.apply({}, method="directions", rngs=rngs))
@@ -72,8 +72,8 @@ def test_directions_are_at_right_angles_and_as_long_as_normal_ones():
 
 
 @pytest.mark.parametrize("kind", ["favor", "random_features", "lsh"])
-def test_drawn_anew_every_so_many_steps(kind):
-    """By the seed and the step; in evaluation by a seed of their own."""
+def test_features_are_redrawn_every_n_steps(kind):
+    """From the seed and the step; in evaluation from a separate seed."""
     features = [keys_of(3, step, 4).features for step in range(9)]
     same = [bool(one == other) for one, other in itertools.pairwise(features)]
     assert same == [True, True, True, False, True, True, True, False]

@@ -1,4 +1,4 @@
-"""What is trained for distances, pair by pair, in float64; and what the door refuses."""
+"""Trained relative positions, pair by pair in float64; and settings that are rejected."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ from transformer_jax.nn.relative_trained import t5_buckets
 from transformer_jax.nn.view import self_view
 
 RNG = np.random.default_rng(0)
-# Of queries in 4 heads, and of keys in 2; the distances between them are up to 40.
+# Of queries in 4 heads and keys in 2; the distances between them are up to 40.
 POS = [0, 1, 5, 2, 40]
 BASE = ModelConfig(d_model=12, num_heads=4, num_kv_heads=2, head_dim=6, v_head_dim=3)
 BUCKETS = {"relative_buckets": 8, "relative_max_distance": 20}
@@ -33,7 +33,7 @@ def float64():
 
 
 def looked(name: str, order: str = "all", **fields):
-    """Return a view that a scheme with random parameters has looked at, and these by name."""
+    """Return a view prepared by a scheme with random parameters, and the parameters by name."""
     scheme = RELATIVE_POSITIONS[name](dataclasses.replace(BASE, relative_positions=name, **fields))
     view = self_view(jnp.asarray([POS]), jnp.ones((1, 5), int), order)
     shapes = nn.unbox(jax.eval_shape(lambda: scheme.init(jax.random.key(0), view, method="look")))
@@ -61,7 +61,7 @@ def test_toeplitz():
 
 @pytest.mark.parametrize("order", ["all", "ranked", "causal"])
 def test_t5(order):
-    """By ranks a prefix is seen ahead: buckets are for both directions, unlike causal ones."""
+    """With ranks, a prefix is seen ahead: buckets are for both directions, unlike causal ones."""
     view, p = looked("t5", order, **BUCKETS)
     bucket = t5_buckets(8, 20, order != "causal")
     expect(view, lambda h, i, j: p["table"][bucket[np.clip(POS[j] - POS[i], -20, 20) + 20], h])
@@ -79,7 +79,7 @@ def test_shaw():
 
 
 def test_xlnet():
-    """The sinusoids of each distance, which our products make of those of positions."""
+    """With sinusoids of each distance, which our code derives from those of positions."""
     view, p = looked("xlnet")
 
     def of_pair(head, i, j):
@@ -91,8 +91,8 @@ def test_xlnet():
     expect(view, of_pair)
 
 
-def test_buckets():
-    """Those of T5's own settings, as its code has them."""
+def test_buckets_are_those_of_t5():
+    """For T5's own settings, as in its code."""
     both, behind = t5_buckets(32, 128, True), t5_buckets(32, 128, False)
     for distance, bucket in {-1: 1, 0: 0, 1: 17, 8: 24, 16: 26, 64: 30, 128: 31}.items():
         assert both[128 + distance] == bucket
@@ -130,6 +130,6 @@ def test_sinusoids_shift_by_one_linear_map(kind):
          "choose an even d_model"),
     ],
 )  # fmt: skip
-def test_refused(fields, words):
+def test_invalid_settings_are_rejected(fields, words):
     with pytest.raises(UserError, match=words):
         ModelConfig(**fields)

@@ -1,4 +1,4 @@
-"""The ring of a window: what it holds, whatever is written, exchanged and taken back."""
+"""The ring buffer of a window: what it holds after writing, reordering and rewinding."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def memory(numbers) -> KeysValues:
 
 
 class Held:
-    """A ring, beside the texts that its hypotheses have: lists of numbers, none of them twice."""
+    """A ring, with the texts of its hypotheses: lists of numbers, none of them twice."""
 
     def __init__(self, prompts: bool) -> None:
         lanes = Lanes.empty(BATCH, WIDTH, ROOM, slotted=False)
@@ -66,7 +66,7 @@ class Held:
         self.lanes = grown
 
     def check(self) -> None:
-        """Each hypothesis finds what the next token's window reaches, and nothing of others."""
+        """Check that each hypothesis finds what the next window reaches, and nothing of others."""
         values = np.asarray(self.ring.memory.values)[:, 0, :, 0]
         np.testing.assert_array_equal(values, np.asarray(self.ring.memory.keys)[:, 0, 0])
         seen, pos = np.asarray(self.ring.seen), np.asarray(self.ring.k_pos())
@@ -82,7 +82,7 @@ _write = jax.jit(Ring.write)
 
 
 @pytest.mark.parametrize("prompts", [pytest.param(False, marks=pytest.mark.e2e), True])
-def test_it_holds_what_windows_reach(prompts):
+def test_the_ring_holds_what_windows_reach(prompts):
     held = Held(prompts)
     held.check()
     for what in (
@@ -100,11 +100,11 @@ def test_it_holds_what_windows_reach(prompts):
         held.check()
     held.write(1, (True, False))
     held.check()
-    assert held.ring.pos.shape == (BATCH, REACH + 2)  # a step was of three tokens
+    assert held.ring.pos.shape == (BATCH, REACH + 2)  # a step had three tokens
 
 
-def test_what_is_written_beyond_the_room_is_lost():
-    """And does not go round to where something else stands."""
+def test_writes_beyond_the_room_are_dropped():
+    """They do not wrap around to overwrite something else."""
     held = Held(prompts=False)
     held.grow(2)
     held.write(1)
@@ -117,8 +117,8 @@ def test_what_is_written_beyond_the_room_is_lost():
     held.check()
 
 
-def test_no_more_slots_than_there_is_room_for():
-    """A window that is wider than texts costs nothing more."""
+def test_slots_are_limited_by_the_room():
+    """A window wider than the texts costs nothing more."""
     for reach, size in ((3, 3), (100, ROOM)):
         lanes = Lanes.empty(BATCH, WIDTH, ROOM, slotted=False)
         ring = Ring.empty(lanes, reach, 1, 1, 1, jnp.dtype("float32"))
@@ -128,8 +128,8 @@ def test_no_more_slots_than_there_is_room_for():
         assert grown.pos.shape[1] == min(reach, 2 * ROOM)
 
 
-def test_a_ring_that_grew_is_as_large_as_one_that_begins_so():
-    """So that sentences can go from one to the other, whatever a step may take back."""
+def test_a_grown_ring_has_the_shape_of_a_new_one():
+    """So that sentences can move from one to the other, however far a step may rewind."""
     lanes = Lanes.empty(BATCH, WIDTH, 4, slotted=False)
     more = lanes.grow(20, 0)
     one, other = (Ring.empty(x, 6, 1, 1, 1, jnp.dtype("float32")).keep(5) for x in (lanes, more))

@@ -1,4 +1,4 @@
-"""Mixers whose past is a state: over many chunks, in rows of one text, and what is taken back."""
+"""Mixers that keep the past as a state: many chunks, rows of one text, and rewinding."""
 
 import functools
 
@@ -29,7 +29,7 @@ def exact():
 
 
 def mixed(kind: str, order: str, seg=SEG, pos=POS, single: bool = False):
-    """Return what a mixer with random parameters makes of random numbers, and all gradients."""
+    """Return the output of a mixer with random parameters and input, and all gradients."""
     mixer = MIXERS[kind](CONFIG, jnp.dtype("float64"))
     chance = np.random.default_rng(0)
     x = jnp.asarray(chance.normal(size=(*seg.shape, 6)))
@@ -53,14 +53,14 @@ def agree(one, other):
 
 
 @pytest.mark.parametrize(("kind", "order"), IN_CHUNKS)
-def test_many_chunks_are_one(kind, order, monkeypatch):
-    """Sentences that begin and end anywhere in them, forward and on the way back."""
+def test_chunking_does_not_change_the_output(kind, order, monkeypatch):
+    """Nor the gradients; sentences begin and end anywhere in a chunk."""
     expected = mixed(kind, order)
     monkeypatch.setattr(linear_attention, "CHUNK", 3)
     agree(mixed(kind, order), expected)
 
 
-def test_a_row_of_one_text_is_summed_at_once():
+def test_rows_of_one_text_equal_the_general_case():
     seg = np.repeat([[1, 0], [1, 1]], [8, 5], axis=1)
     pos = np.broadcast_to(np.arange(13), seg.shape)
     agree(mixed("linear", "all", seg, pos, single=True), mixed("linear", "all", seg, pos))
@@ -70,8 +70,8 @@ def numbers(memory: States) -> list[list[int]]:
     return memory.current()[..., 0].astype(int).tolist()
 
 
-def test_what_is_taken_back_and_who_is_not_active():
-    """Two sentences of two hypotheses, whose states count what they have read."""
+def test_rewinding_restores_states_and_inactive_ones_stay():
+    """Two sentences with two hypotheses each, whose states count what they have read."""
     memory = States.of(jnp.zeros((2, 1)), 2)
     both = jnp.array([True, True])
 
@@ -82,7 +82,7 @@ def test_what_is_taken_back_and_who_is_not_active():
     assert numbers(memory) == [[3, 3], [3, 3]]
     memory = memory.rewind(jnp.array([1, 0]))
     assert numbers(memory) == [[1, 1], [0, 0]]
-    memory = memory.rewind(jnp.array([3, 2]))  # what was taken back may be given again
+    memory = memory.rewind(jnp.array([3, 2]))  # a rewind can be undone
     assert numbers(memory) == [[3, 3], [2, 2]]
     memory = memory.follow(behind(memory.current()[..., 0] + 10, 3), jnp.array([True, False]))
     assert numbers(memory) == [[16, 16], [2, 2]]
@@ -94,8 +94,8 @@ def test_what_is_taken_back_and_who_is_not_active():
     assert numbers(memory.reorder(jnp.array([[1, 1]]))) == [[7, 7]]
 
 
-def test_more_than_a_step_is_taken_back():
-    """Of the last three tokens, however few of them a step was of."""
+def test_rewinding_reaches_beyond_the_last_step():
+    """By up to three tokens, however few of them a step had."""
     memory = States.of(jnp.zeros((2, 1)), 1).keep(3)
     for count in range(1, 6):
         new = jnp.full((2, 1, 1, 1), 1.0 * count)

@@ -17,8 +17,8 @@ ATTENTION = CrossAttention(WEIGHTS, SOURCE, TARGET, [])
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_format(suffix, tmp_path):
-    """A picture is one of its format, and the same one is the same file."""
+def test_every_format_is_valid_and_reproducible(suffix, tmp_path):
+    """A file has the format of its suffix, and the same picture gives the same file."""
     files = [tmp_path / f"new{i}" / f"x{suffix}" for i in range(2)]
     for file in files:
         draw(ATTENTION, file)
@@ -28,7 +28,7 @@ def test_every_format(suffix, tmp_path):
 
 
 def test_pieces_are_on_the_axes(tmp_path):
-    """As text, also where they look like mathematics or mark-up; NUL cannot be."""
+    """As text, even if they look like mathematics or mark-up; NUL is replaced."""
     draw(ATTENTION, tmp_path / "x.svg", layer=0, head=2)
     text = (tmp_path / "x.svg").read_text()
     for piece in ("▁Two", "▁$x$", "▁犬", "�", "▁Zwei", "▁&lt;&amp;&gt;", "&lt;/s&gt;"):
@@ -36,8 +36,8 @@ def test_pieces_are_on_the_axes(tmp_path):
     assert ">source; layer 0, head 2</text>" in text
 
 
-def test_it_is_grey_and_layers_and_heads_differ(tmp_path):
-    """No hue carries meaning; -1 is the last, and no head the mean of all."""
+def test_pictures_are_grey_and_differ_by_layer_and_head(tmp_path):
+    """Hue carries no meaning; -1 is the last, and no head means the mean of all."""
     pictures = {}
     for name, options in {
         "mean": {}, "last": {"layer": 1}, "first": {"layer": 0}, "head": {"head": 3},
@@ -60,13 +60,13 @@ def test_it_is_grey_and_layers_and_heads_differ(tmp_path):
         ({"head": -5}, "--head=-5: there are 4"),
     ],
 )
-def test_there_is_no_such_layer_or_head(options, shown, tmp_path):
+def test_a_missing_layer_or_head_is_rejected(options, shown, tmp_path):
     with pytest.raises(UserError, match=shown):
         draw(ATTENTION, tmp_path / "x.svg", **options)
     assert not list(tmp_path.iterdir())
 
 
-def test_endings(tmp_path):
+def test_unknown_suffixes_are_rejected(tmp_path):
     check_suffix(tmp_path / "x.svg", "--output")
     with pytest.raises(UserError, match=r"--output=x\.gif: must end in \.svg, \.pdf, \.png"):
         check_suffix(type(tmp_path)("x.gif"), "--output")

@@ -1,4 +1,4 @@
-"""Pictures of curves: every format, every measure, and told apart without colour."""
+"""Pictures of learning curves: every format, every measure, and lines told apart without colour."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def places(tmp_path) -> list:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_format(suffix, places, tmp_path, capsys):
+def test_every_format_is_valid_and_reproducible(suffix, places, tmp_path, capsys):
     files = [tmp_path / f"new{i}/x{suffix}" for i in range(2)]
     for file in files:
         argv = [*(str(place.path) for place in places), f"--output={file}"]
@@ -45,7 +45,7 @@ def test_every_measure_has_its_panel(across, places, tmp_path):
         assert f">{title}</text>" in text
 
 
-def test_it_is_grey_and_lines_have_their_own_dashes(places, tmp_path):
+def test_pictures_are_grey_and_lines_differ_in_dashes(places, tmp_path):
     curves = {place.path.name: read(place) for place in places}
     draw(curves, tmp_path / "x.png", ["loss"])
     picture = np.asarray(Image.open(tmp_path / "x.png").convert("RGB"), np.int16)
@@ -54,7 +54,7 @@ def test_it_is_grey_and_lines_have_their_own_dashes(places, tmp_path):
     assert (tmp_path / "x.svg").read_text().count("stroke-dasharray: 6.5") >= 1  # 5 x 1.3 points
 
 
-def test_what_cannot_be_drawn(places, tmp_path):
+def test_unknown_and_missing_measures_are_rejected(places, tmp_path):
     output = f"--output={tmp_path}/x.svg"
     with pytest.raises(UserError, match="--measures: unknown choice 'los'"):
         dispatch(["plot", "curves", str(places[0].path), "--measures=los", output])
@@ -62,11 +62,11 @@ def test_what_cannot_be_drawn(places, tmp_path):
     places[0].metrics.write_text("\n".join(rows) + "\n")
     with pytest.raises(UserError, match="--measures=validation_loss: no run has it yet; leave"):
         dispatch(["plot", "curves", str(places[0].path), "--measures=validation_loss", output])
-    assert dispatch(["plot", "curves", str(places[0].path), output]) == 0  # what there is
+    assert dispatch(["plot", "curves", str(places[0].path), output]) == 0  # draws what there is
     assert "validation" not in (tmp_path / "x.svg").read_text()
 
 
-def test_sweeps(places, tmp_path):
+def test_a_sweep_is_drawn_from_its_work_directories(places, tmp_path):
     for d_ff, place in zip((2048, 64), places, strict=True):
         place.path.rename(tmp_path / f"model.d_ff={d_ff}")
     argv = [f"--workdir={tmp_path}", f"--output={tmp_path}/x.svg"]

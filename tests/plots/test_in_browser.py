@@ -1,5 +1,5 @@
-"""A report in a browser: clicked, searched, pointed at, narrow and wide, light and dark, and with
-text that would do harm if it were taken for mark-up.
+"""Reports in a browser: clicks, search, tooltips, narrow and wide windows, light and dark, and text
+that would do harm if it were taken for mark-up.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ EVIL = "<img src=x onerror=harmed=4>"  # a directory may have this name
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window; a machine without it skips, and says so."""
+    """Headless Chromium; a machine without it skips, and says so."""
     if CHROMIUM is None:
         pytest.skip("no chromium on the PATH: reports were opened in no browser")
     with playwright.sync_playwright() as driver:
@@ -64,7 +64,7 @@ def sweep(tmp_path_factory) -> str:
 
 @contextlib.contextmanager
 def opened(browser, address: str, width: int = 1280, scheme: str = "light"):
-    """Open a page; nothing it does may fail, warn, reach for the network or run what it shows."""
+    """Open a page, which must not fail, warn, access the network or execute what it shows."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     output: list[str] = []
@@ -83,7 +83,7 @@ def opened(browser, address: str, width: int = 1280, scheme: str = "light"):
 
 
 def tooltip(page, mark) -> dict[str, str]:
-    """Point at the middle of a mark, and return what is shown there."""
+    """Hover over the middle of a mark, and return its tooltip."""
     mark.scroll_into_view_if_needed()
     mark.hover(force=True)
     page.wait_for_selector("#vg-tooltip-element.visible")
@@ -111,8 +111,8 @@ def test_scores_come_first_and_provenance_is_folded_away(browser, report):
         assert not page.locator(".card dl").first.is_visible()
 
 
-def test_a_single_row_is_a_point(browser, tmp_path):
-    """A line needs two. And in a narrow window the legend of the times is whole."""
+def test_a_single_row_is_drawn_as_a_point(browser, tmp_path):
+    """A line needs two. And in a narrow window, the legend of the times is not cut off."""
     (tmp_path / "page.html").write_text(
         render(gather([(trained(tmp_path / "one", steps=10), None)]))
     )
@@ -125,7 +125,7 @@ def test_a_single_row_is_a_point(browser, tmp_path):
         assert legend["x"] + legend["width"] <= whole["x"] + whole["width"]
 
 
-def test_no_interval_begins_below_zero_by_rounding(browser, tmp_path):
+def test_rounding_shows_no_negative_zero(browser, tmp_path):
     run = trained(tmp_path / "one")
     scored(run, PLAIN, PLAIN, PLAIN)
     file = run.eval / "test.best.json"
@@ -138,8 +138,8 @@ def test_no_interval_begins_below_zero_by_rounding(browser, tmp_path):
         assert "-0.0" not in page.locator("main").inner_text()
 
 
-def test_a_long_name_of_scores_cuts_no_value(browser, tmp_path):
-    """Settings of eval.py are part of it: it is broken where it has to be."""
+def test_a_long_score_name_cuts_off_no_value(browser, tmp_path):
+    """It includes settings of eval.py, and wraps where it has to."""
     run = trained(tmp_path / "one")
     scored(run, PLAIN, PLAIN, PLAIN, checkpoint="best,decoding.beam_size=1,decoding.alpha=1.0")
     (tmp_path / "page.html").write_text(render(gather([(run, None)])))
@@ -148,9 +148,9 @@ def test_a_long_name_of_scores_cuts_no_value(browser, tmp_path):
         assert not page.locator("#scores-table .scroll").evaluate(cut)
 
 
-def test_a_narrow_window_cuts_nothing_without_a_cue(browser, report, sweep):
-    """The head leaves the scores on the first screen; a row of scores is a block; what is wider
-    than its place says so, and only that.
+def test_a_narrow_window_cuts_off_nothing_without_a_cue(browser, report, sweep):
+    """The header leaves the scores on the first screen; a row of scores is a block; what is wider
+    than its container says so, and nothing else does.
     """
     cut = "e => e.scrollWidth > e.clientWidth + 1"
     cues = f"""[...document.querySelectorAll('.scroll, .chart.wide')]
@@ -169,7 +169,7 @@ def test_a_narrow_window_cuts_nothing_without_a_cue(browser, report, sweep):
                     assert not page.locator("#scores-table .scroll").evaluate(cut)
 
 
-def test_curves_are_switched_and_tell_their_values(browser, report, runs):
+def test_curves_can_be_toggled_and_show_their_values(browser, report, runs):
     losses = [[row["loss"] for row in read_rows(run.metrics) if "loss" in row] for run in runs]
     with opened(browser, report) as page:
         lines = page.locator("#curve-loss .mark-line path")
@@ -188,7 +188,7 @@ def test_curves_are_switched_and_tell_their_values(browser, report, runs):
         playwright.expect(page.locator("#curve-loss")).to_contain_text("minutes")
 
 
-def test_sentences_are_ordered_and_searched(browser, report, runs):
+def test_sentences_can_be_sorted_and_searched(browser, report, runs):
     rows = read_rows(runs[0].eval / "test.best.jsonl", "line")
     worst = min(rows, key=lambda row: (row["chrF"], -len(row["reference"])))
     with opened(browser, report) as page:
@@ -209,7 +209,7 @@ def test_sentences_are_ordered_and_searched(browser, report, runs):
         assert lacks == ["Hund"]
 
 
-def test_hostile_text_is_text(browser, report):
+def test_hostile_text_is_shown_as_text(browser, report):
     with opened(browser, report) as page:
         page.locator("#order").select_option("file")
         page.get_by_role("button", name="Show more").click()
@@ -223,11 +223,11 @@ def test_hostile_text_is_text(browser, report):
         assert page.evaluate("document.documentElement.scrollWidth") <= 1280
         buttons = page.get_by_role("button", name="Attention").all()
         for button in buttons:
-            button.click()  # pieces of all of them are on axes
+            button.click()  # the axes show pieces of all of them
         playwright.expect(page.locator(".attention svg")).to_have_count(len(buttons))
 
 
-def test_attention_tells_its_weights(browser, report):
+def test_attention_shows_its_weights(browser, report):
     with opened(browser, report) as page:
         button = page.get_by_role("button", name="Attention: one").first
         button.focus()
@@ -250,7 +250,7 @@ def test_attention_tells_its_weights(browser, report):
         assert output["target"].startswith("▁")
 
 
-def test_scores_and_groups(browser, report, runs):
+def test_scores_groups_and_paired_tests_are_shown(browser, report, runs):
     written = json.loads((runs[0].eval / "test.best.json").read_text())
     with opened(browser, report) as page:
         table = page.locator("#scores-table tbody tr").first.inner_text()
@@ -265,7 +265,7 @@ def test_scores_and_groups(browser, report, runs):
         assert "paired bootstrap, p = " in paired
 
 
-def test_a_language_model_does_not_translate(browser, tmp_path):
+def test_a_report_on_a_language_model_does_not_mention_translation(browser, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(render(gather([(predicted(tmp_path / "lm"), None)])), encoding="utf-8")
     with opened(browser, path.as_uri()) as page:
@@ -296,9 +296,9 @@ def test_the_keyboard_reaches_everything(browser, report):
         assert any(text.startswith("Model, machine, time") for text in reached)
 
 
-def test_a_command_is_copied(browser, report):
+def test_commands_can_be_copied(browser, report):
     with opened(browser, report) as page:
-        with contextlib.suppress(Exception):  # without this right it is selected instead
+        with contextlib.suppress(Exception):  # without permission, it is selected instead
             page.context.grant_permissions(["clipboard-write"])
         page.locator(".card summary").first.click()
         page.get_by_role("button", name="Copy").first.click()
@@ -308,7 +308,7 @@ def test_a_command_is_copied(browser, report):
             assert page.evaluate("getSelection().toString()").startswith("python train.py")
 
 
-def test_every_point_of_a_sweep_tells_its_time(browser, sweep):
+def test_every_point_of_a_sweep_shows_its_time(browser, sweep):
     with opened(browser, sweep) as page:
         page.wait_for_selector("#phases svg")
         output = page.locator("#phases .mark-text.role-mark text").all_text_contents()
@@ -316,7 +316,7 @@ def test_every_point_of_a_sweep_tells_its_time(browser, sweep):
         assert "in 1.81 minutes, of which its steps" in page.locator(".card p").first.inner_text()
 
 
-def test_a_sweep_is_sorted_and_shown(browser, sweep):
+def test_a_sweep_can_be_sorted_and_inspected(browser, sweep):
     def column(page, number: int) -> list[str]:
         return page.locator(f"#sweep-table tbody td:nth-child({number})").all_inner_texts()
 
@@ -330,7 +330,7 @@ def test_a_sweep_is_sorted_and_shown(browser, sweep):
         page.locator("#sweep-table th button").first.click()
         assert column(page, 1) == ["128", "64", "32"]
         lines = page.locator("#sweep-lines .mark-line path")
-        assert lines.count() == 2 * 3  # one to see, one to point at
+        assert lines.count() == 2 * 3  # one to see, one to hover over
         page.get_by_role("button", name="show").nth(1).click()
         assert "model.d_ff=64" in page.locator("#sweep-command").inner_text()
         playwright.expect(

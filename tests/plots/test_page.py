@@ -1,4 +1,4 @@
-"""Pages: nothing of the data is mark-up, only our scripts may run, and all stay small."""
+"""HTML pages: no data becomes mark-up, only our scripts may run, and all stay small."""
 
 import base64
 import hashlib
@@ -39,7 +39,7 @@ def sentences(count: int, letters: int, pieces: int = 1) -> list[dict]:
     ]  # fmt: skip
 
 
-def test_what_is_in_the_data_is_no_mark_up():
+def test_data_does_not_become_mark_up():
     lines = [{"line": i, "source": line, "systems": []} for i, line in enumerate(HOSTILE, 1)]
     page = render({**REPORT, "sentences": lines})
     assert "harmed" not in re.sub(r"<title>.*?</title>", "", page)  # packed beyond recognition
@@ -48,7 +48,7 @@ def test_what_is_in_the_data_is_no_mark_up():
     assert page.count("<script") == page.count("</script>") == 3
 
 
-def test_the_policy_allows_these_scripts_and_no_network():
+def test_the_policy_allows_only_these_scripts_and_no_network():
     page = render(REPORT)
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
@@ -79,7 +79,7 @@ def test_pages_stay_small():
     assert 0 < sum("attention" in s["systems"][0] for s in shown["sentences"]) < 40
 
 
-def test_the_library_is_made_once(monkeypatch):
+def test_the_library_is_bundled_once(monkeypatch):
     import vl_convert
 
     render(REPORT)

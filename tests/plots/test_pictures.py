@@ -28,8 +28,8 @@ PUBLISHED = [
 
 @pytest.mark.parametrize("rows", [SWEPT, PUBLISHED], ids=["swept", "published"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_format(suffix, rows, tmp_path):
-    """A picture is one of its format, and the same table gives the same file."""
+def test_every_format_is_valid_and_reproducible(suffix, rows, tmp_path):
+    """A file has the format of its suffix, and the same table gives the same file."""
     files = [tmp_path / f"new{i}" / f"x{suffix}" for i in range(2)]
     for file in files:
         draw_rows(rows, file)
@@ -38,7 +38,7 @@ def test_every_format(suffix, rows, tmp_path):
     assert one.lstrip().startswith({".svg": b"<?xml", ".pdf": b"%PDF", ".png": b"\x89PNG"}[suffix])
 
 
-def test_published_figures_stand_beside_every_row(tmp_path):
+def test_published_figures_are_drawn_next_to_every_row(tmp_path):
     draw_rows(PUBLISHED, tmp_path / "x.svg")
     text = (tmp_path / "x.svg").read_text()
     for row in PUBLISHED:
@@ -54,7 +54,7 @@ def test_each_swept_field_has_a_panel(tmp_path):
         assert f">{shown}</text>" in text
 
 
-def test_whole_numbers_have_whole_ticks(tmp_path):
+def test_integers_have_integer_ticks(tmp_path):
     """There are no 2.5 heads."""
     rows = [Row({"model.num_heads": str(n)}, {"validation BLEU": [20.0 + n]}) for n in (2, 3)]
     draw_rows(rows, tmp_path / "x.svg")
@@ -64,8 +64,8 @@ def test_whole_numbers_have_whole_ticks(tmp_path):
     assert all(tick.isdigit() for tick in ticks)
 
 
-def test_a_score_of_which_less_is_better_says_so(tmp_path, monkeypatch):
-    """Whatever its name: a new score is a line in a table."""
+def test_a_score_says_if_lower_is_better(tmp_path, monkeypatch):
+    """Whatever its name: a new score is one line in a table."""
     monkeypatch.setitem(TITLES, "bits", Metric("bits", greater_is_better=False))
     rows = [Row({"variant": v}, {"validation bits": [x]}, {"published bits": x})
             for v, x in (("a", 1.5), ("b", 1.75))]  # fmt: skip
@@ -75,7 +75,7 @@ def test_a_score_of_which_less_is_better_says_so(tmp_path, monkeypatch):
     assert ">validation bits</text>" in (tmp_path / "y.svg").read_text()
 
 
-def test_nothing_to_draw(tmp_path):
+def test_rows_without_scores_are_rejected(tmp_path):
     for published in ({}, {"published BLEU": 3.0}):
         rows = [Row({"seed": "1"}, {"parameters": [1]}, published)]
         with pytest.raises(UserError, match="--plot: no point has a score yet"):

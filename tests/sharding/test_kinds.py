@@ -1,4 +1,4 @@
-"""Layers of every kind are on a mesh what they are on one device: losses and all gradients."""
+"""Layers of every kind have the same loss and gradients on a mesh as on one device."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ ALWAYS = ("lsh", "luong")  # the others take minutes
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[] if x in ALWAYS else [pytest.mark.e2e]) for x in KINDS]
 )
-def test_gradients_on_a_mesh_are_those_of_one_device(name):
+def test_gradients_on_a_mesh_equal_those_on_one_device(name):
     """With dropout and random features, on 2 x 2 x 2 devices."""
     config = KINDS[name]
     if config.num_kv_heads == 1:
@@ -47,6 +47,6 @@ def test_gradients_on_a_mesh_are_those_of_one_device(name):
         jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
     ):
         if jax.tree_util.keystr(path, simple=True, separator="/").endswith("key/bias"):
-            continue  # which is exactly zero but for rounding
+            continue  # its gradient is exactly zero, except for rounding
         size = 1e-3 + np.abs(other).max()
         np.testing.assert_allclose(one / size, other / size, atol=2e-4, err_msg=str(path))

@@ -1,4 +1,4 @@
-"""One step is one step, on whatever mesh: losses, parameters, and where they lie."""
+"""A training step is the same on every mesh: losses, parameters, and their placement."""
 
 import dataclasses
 import functools
@@ -62,7 +62,7 @@ OPTIMIZER = OptimizerConfig(schedule="constant", learning_rate=5e-3, warmup_step
 LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
 BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(4)]
 STEPS = 10
-# A key's bias has a gradient of exactly zero, whose rounding Adam blows up to steps of full size.
+# A key's bias has a gradient of exactly zero; Adam amplifies its rounding to full-size steps.
 NOISE = "key/bias"
 
 
@@ -88,7 +88,7 @@ def run(sizes: tuple[int, int, int], slices: int = 1, algorithm: str = "adam", *
     state, losses = random_state(model, tx, mesh), []
     step = jit_train_step(make_train_step(model, tx, config, 7), state, mesh)
     with jax.set_mesh(mesh):
-        # Without the compiler's optimisations it is there in half the time.
+        # Without the compiler's optimisations it compiles in half the time.
         step = step.lower(state, place_batch(batches[0], mesh)).compile(
             {"xla_backend_optimization_level": 0}
         )
@@ -98,13 +98,13 @@ def run(sizes: tuple[int, int, int], slices: int = 1, algorithm: str = "adam", *
     return np.array(losses), state
 
 
-# Half the layers to compile, where nothing depends on which kinds there are; and heads of another
-# kind: fewer of keys, normalised over those of all devices, and few biases.
+# Half the layers to compile, where their kinds do not matter; and other heads: fewer for keys,
+# normalised over those of all devices, and few biases.
 HALF = {
     "architecture": "decoder", "num_encoder_layers": 6, "num_kv_heads": 4,
     "query_key_norm": "all_heads", "biases": ("value", "feed_forward"), "activation": "geglu",
 }  # fmt: skip
-# Each axis by itself, and all of them with all kinds of layers.
+# Each axis by itself, and all of them together with all kinds of layers.
 ALONE = {"architecture": "decoder", "num_encoder_layers": 6}
 MESHES = {(8, 1, 1): ALONE, (1, 8, 1): ALONE, (2, 2, 2): {}, (1, 1, 8): ALONE}
 
@@ -114,7 +114,7 @@ MESHES = {(8, 1, 1): ALONE, (1, 8, 1): ALONE, (2, 2, 2): {}, (1, 1, 8): ALONE}
     [pytest.param(x, marks=[pytest.mark.e2e] if MESHES[x] else []) for x in MESHES],
     ids=str,
 )
-def test_every_mesh_is_one_device(sizes):
+def test_every_mesh_equals_one_device(sizes):
     """10 steps with dropout and Adam: the same losses, and the same parameters after them."""
     losses, state = run(sizes, **MESHES[sizes])
     expected_losses, expected = run((1, 1, 1), **MESHES[sizes])
@@ -128,16 +128,16 @@ def test_every_mesh_is_one_device(sizes):
     jax.tree_util.tree_map_with_path(same, state.params, expected.params)
 
 
-def test_a_run_begins_the_same_on_a_mesh():
-    """Parameters are drawn by their names and the seed, wherever they lie."""
+def test_initial_parameters_do_not_depend_on_the_mesh():
+    """They are drawn from their names and the seed, wherever they are placed."""
     model, tx, _ = parts(**ALONE, biases=(), activation="relu")
     found, expected = (init_state(model, tx, 7, mesh_of(*s)) for s in [(1, 8, 1), (1, 1, 1)])
     close = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6)
     jax.tree.map(close, found, expected)
 
 
-def test_validation_on_a_mesh():
-    """The loss of a batch that every process holds whole."""
+def test_validation_loss_does_not_depend_on_the_mesh():
+    """For a batch that every process holds in full."""
     model, _, config = parts(**ALONE)
     params, losses = jax.device_get(random_params(model)), []
     batch = for_model(model.config, BATCHES[0])
@@ -151,9 +151,9 @@ def test_validation_on_a_mesh():
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-def test_loops_shared_and_dropped_layers_and_muon_on_a_mesh():
-    """Which layers a step skips depends neither on the mesh nor on what is computed again; and
-    matrices whose rows and columns lie on different devices are made orthogonal as a whole.
+def test_loops_shared_and_dropped_layers_and_muon_equal_one_device():
+    """Which layers a step drops depends neither on the mesh nor on rematerialisation; and matrices
+    whose rows and columns are on different devices are orthogonalised as a whole.
     """
     changes = {
         "num_decoder_layers": 3, "layer_sharing": "universal", "layer_drop_rate": 0.3,
@@ -167,16 +167,16 @@ def test_loops_shared_and_dropped_layers_and_muon_on_a_mesh():
     assert any("tensor" in (leaf.sharding.spec or ()) for leaf in kept)
 
 
-def test_accumulated_and_fused_on_a_mesh():
-    """In two slices of 8 rows on 8 devices, without dropout, by a kernel and with products alone
-    kept: the same as at once on one.
+def test_accumulation_and_fused_attention_equal_one_device():
+    """Two slices of 8 rows on 8 devices, without dropout, with the kernel and only products kept:
+    the same as all rows at once on one device.
     """
     model = HALF | {"relative_positions": "t5", "dropout_rate": 0.0}
     losses = run((2, 2, 2), slices=2, attention="fused", remat="dots", **model)[0]
     np.testing.assert_allclose(losses, run((1, 1, 1), **model)[0], rtol=1e-5)
 
 
-# Where the table of the house puts parameters of each name, read as a person would.
+# Where RULES place parameters of each name, as a person would read them.
 LIES = {
     "embedding/table": PartitionSpec("tensor", "fsdp"),
     "query/kernel": PartitionSpec("fsdp", "tensor", None),
@@ -197,9 +197,9 @@ LIES = {
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 8, 1), (1, 1, 8)], ids=str)
-def test_parameters_lie_where_the_table_says(sizes):
-    """Parameters and both moments of Adam, on one mesh after 10 steps; a device holds its part
-    alone.
+def test_parameters_are_placed_according_to_the_rules(sizes):
+    """Parameters and both moments of Adam, on one mesh after 10 steps; a device holds only its
+    shard.
     """
     model, tx, _ = parts(**MESHES[sizes])
     state = run(sizes)[1] if sizes == (2, 2, 2) else random_state(model, tx, mesh_of(*sizes))
@@ -225,8 +225,8 @@ def _is_adam(x) -> bool:
     return isinstance(x, AdamState)
 
 
-def test_activations_are_divided():
-    """The compiled step holds the names of constraints: rows over data and fsdp, heads, d_ff."""
+def test_activations_are_sharded():
+    """The compiled step contains the constraints by name: rows over data and fsdp, heads, d_ff."""
     model, tx, config = parts()
     mesh = mesh_of(2, 2, 2)
     state = random_state(model, tx, mesh)
@@ -240,8 +240,8 @@ def test_activations_are_divided():
         assert any(spec in line for line in constraints), spec
 
 
-def test_share_of_rows():
-    """One process reads all rows, however they are divided among its devices."""
+def test_one_process_reads_all_rows():
+    """However they are divided among its devices."""
     assert [row_share(mesh_of(*sizes)) for sizes in MESHES] == [(0, 1)] * len(MESHES)
 
 
@@ -254,8 +254,8 @@ def test_share_of_rows():
         ((1, 8, 1), 8, 1, ["config.model.d_model: 20", "8 devices of config.mesh.fsdp"]),
     ],
 )
-def test_sizes_that_a_mesh_does_not_divide(sizes, rows, slices, words):
-    """Both numbers are named, and the remedy."""
+def test_sizes_that_a_mesh_does_not_divide_are_rejected(sizes, rows, slices, words):
+    """The error names both numbers and the remedy."""
     experiment = Experiment(
         model=dataclasses.replace(MODEL, d_model=20, num_heads=4),
         data=DataConfig(max_length=16, rows_divisible_by=rows),
@@ -267,13 +267,13 @@ def test_sizes_that_a_mesh_does_not_divide(sizes, rows, slices, words):
         assert word in str(caught.value)
 
 
-def test_a_vocabulary_that_a_mesh_does_not_divide():
+def test_a_vocabulary_that_a_mesh_does_not_divide_is_rejected():
     """The tokenizer may find fewer pieces than asked for; the parameters themselves are checked."""
     with pytest.raises(UserError, match=r"tokenizer\.vocab_size: 33 .* 2 devices of .*tensor"):
         param_shardings(abstract_params(build(MODEL, 33, 33)), mesh_of(2, 2, 2))
 
 
-def test_a_vocabulary_that_is_no_choice_is_named_by_its_codec():
+def test_a_fixed_vocabulary_is_named_by_its_codec():
     """Bytes are 260 pieces, whatever config.tokenizer says; each side is checked."""
     pieces = TokenizerConfig(vocab_size=33, joint=False)
     experiment = Experiment(
@@ -296,8 +296,8 @@ def boxes_of(config: ModelConfig) -> list:
 def wrong_axes() -> list[str]:
     """Return logical axes of parameters that the mesh divides unchecked, in any form of the model.
 
-    Those without a rule, those that a rule divides and no field sizes, and those whose size is not
-    that of their field; and those that a parameter has twice, which cannot be divided at all.
+    Axes without a rule, axes that a rule divides and no field sizes, and axes whose size is not
+    that of their field; also axes that a parameter has twice, which cannot be divided at all.
     """
     every = [*VARIANTS.values(), *RECURRENT.values()]
     boxes = [box for config in [*every, *UNPACKED.values()] for box in boxes_of(config)]
@@ -329,8 +329,8 @@ def test_every_axis_of_parameters_is_checked():
     ],
     ids=["no rule", "no field", "another field"],
 )  # fmt: skip
-def test_an_axis_that_nobody_checks_is_noticed(axis, table, monkeypatch):
-    """By the test above and, where nothing is known of it, by whoever lays parameters out."""
+def test_an_unchecked_axis_is_detected(axis, table, monkeypatch):
+    """By the test above and, if the axis is unknown, when parameters are placed."""
     for name, value in table.items():
         monkeypatch.setattr(rules, name, value)
     assert wrong_axes() == [axis]
@@ -339,8 +339,8 @@ def test_an_axis_that_nobody_checks_is_noticed(axis, table, monkeypatch):
             param_shardings(abstract_params(parts()[0]), mesh_of(2, 2, 2))
 
 
-def test_a_size_that_is_none_is_anothers():
-    """As the number of heads of keys is that of queries unless it is said."""
+def test_a_size_of_none_is_that_of_another_field():
+    """As the number of key heads is that of query heads unless set."""
     experiment = Experiment(model=MODEL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(rules.SIZES, "kv_heads", "model.v_head_dim")
@@ -348,20 +348,19 @@ def test_a_size_that_is_none_is_anothers():
 
 
 @pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (2, 2, 1), (16, -1, 1)], ids=str)
-def test_meshes_use_up_the_devices(sizes):
+def test_a_mesh_must_use_all_devices(sizes):
     with pytest.raises(UserError, match=r"config\.mesh\..*8 devices"):
         make_mesh(MeshConfig(*sizes))
 
 
-def test_the_rest_is_found():
-    """-1 takes the devices that the other axes leave."""
+def test_minus_one_takes_the_remaining_devices():
     assert dict(make_mesh(MeshConfig(-1, 2, 2)).shape) == {"data": 2, "fsdp": 2, "tensor": 2}
     assert dict(make_mesh(MeshConfig(1, -1, 1)).shape) == {"data": 1, "fsdp": 8, "tensor": 1}
 
 
-def test_an_encoder_on_a_mesh_is_one_device():
-    """The gradients of all that it predicts together, with d_model and the vocabulary divided;
-    three classes are not.
+def test_an_encoder_on_a_mesh_equals_one_device():
+    """The gradients of all its predictions together, with d_model and the vocabulary divided, but
+    not the three classes.
     """
     config = dataclasses.replace(
         MODEL, architecture="encoder", num_decoder_layers=6, token_types=2, input_norm=True,

@@ -1,4 +1,4 @@
-"""Real processes over loopback: one program, whoever reads which rows and whoever dies."""
+"""Real processes over loopback act as one, however rows are divided and whichever dies."""
 
 import dataclasses
 import os
@@ -39,7 +39,7 @@ def changed(steps: int, mesh: tuple[int, int, int], bleu: int = 0) -> Experiment
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A directory for runs; compiled programs and tokens lie where earlier tests left them."""
+    """A directory for runs; compiled programs and tokens are cached from earlier test runs."""
     with pytest.MonkeyPatch.context() as patch:
         cache = Path(tempfile.gettempdir()) / "transformer_jax_tests" / "processes"
         patch.setenv("TRANSFORMER_JAX_CACHE", str(cache))
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 
 def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[subprocess.Popen]:
-    """Start two processes of train.py with so many devices each."""
+    """Start two processes of train.py with the given number of devices each."""
     config = home / f"{name}.py"
     config.write_text(
         "from transformer_jax.door import door, from_json\n"
@@ -76,7 +76,7 @@ def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[s
 
 
 def wait(processes: list[subprocess.Popen], seconds: float) -> list[int]:
-    """Return the exit codes; what takes longer is ended, and its code is negative."""
+    """Return the exit codes; a process that takes longer is killed, and its code is negative."""
     until = time.monotonic() + seconds
     for process in processes:
         try:
@@ -91,7 +91,7 @@ def shown(home: Path, name: str) -> str:
 
 
 def assert_close(one: WorkDir, other: WorkDir) -> None:
-    """The rows of metrics.jsonl are the same numbers, to rounding; counts are the same."""
+    """Check that rows of metrics.jsonl are equal up to rounding, and counts exactly."""
     rows, others = read_rows(one.metrics), read_rows(other.metrics)
     assert [row.keys() for row in rows] == [row.keys() for row in others]
     for row, its in zip(rows, others, strict=True):
@@ -100,12 +100,12 @@ def assert_close(one: WorkDir, other: WorkDir) -> None:
             assert value == (its[key] if exact else pytest.approx(its[key], rel=1e-5)), key
 
 
-def test_two_processes_and_then_one(home):
-    """3 steps by two processes with 2 devices each, then 3 by one with 1, are 6 steps of one.
+def test_a_run_moves_from_two_processes_to_one(home):
+    """3 steps by two processes with 2 devices each, then 3 by one with 1, equal 6 steps by one.
 
-    Both ends are one program, and that of other tests, so that it is compiled once.
+    Both ends use one program, that of other tests, so that it is compiled once.
     """
-    three = changed(3, (1, 2, 2))  # parameters lie divided between the processes
+    three = changed(3, (1, 2, 2))  # parameters are divided between the processes
     assert wait(start(home, "two", three, devices=2), 900) == [0, 0], shown(home, "two")
     shared, alone = WorkDir(home / "two"), WorkDir(home / "one")
     for workdir in (shared, alone):
@@ -117,7 +117,7 @@ def test_two_processes_and_then_one(home):
 
 
 @pytest.mark.e2e
-def test_one_process_and_then_two(home):
+def test_a_run_moves_from_one_process_to_two(home):
     """The other way round, with rows divided between the processes and greedy BLEU."""
     shared, alone = WorkDir(home / "then_two"), WorkDir(home / "alone")
     assert runs.run_experiment(changed(3, (1, 1, 1), bleu=8), shared) == Outcome.FINISHED
@@ -129,7 +129,7 @@ def test_one_process_and_then_two(home):
 
 @pytest.fixture
 def running(home, request):
-    """Two processes in the midst of a run that would not end, and its name."""
+    """The name of a run that would not end, and its two processes, in the middle of it."""
     name = re.sub(r"\W", "_", request.node.name)
     processes = start(home, name, changed(10**6, (-1, 1, 1)), devices=1)
     until = time.monotonic() + 300
@@ -145,13 +145,13 @@ def running(home, request):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("victim", [0, 1])
-def test_one_that_dies_is_named(home, running, victim):
-    """The other one ends within 60 s with code 75 and a line that names the dead."""
+def test_a_process_that_dies_is_named(home, running, victim):
+    """The other one ends within 60 s with code 75 and a line that names the dead process."""
     name, processes = running
     processes[victim].kill()
     code = wait(processes, 60)[1 - victim]
     if (victim, code) == (0, -signal.SIGABRT):
-        # JAX aborts where the connection to process 0 breaks, and on a busy machine comes first.
+        # JAX aborts when the connection to process 0 breaks, and on a busy machine does so first.
         assert "another task died" in shown(home, name)
         return
     assert code == 75, shown(home, name)
@@ -161,7 +161,7 @@ def test_one_that_dies_is_named(home, running, victim):
 @pytest.mark.e2e
 @pytest.mark.parametrize("asked", [0, 1])
 def test_a_signal_to_one_stops_both(home, running, asked):
-    """They save the same step and exit with 75, whoever got the signal; and the run goes on."""
+    """They save the same step and exit with 75, whichever got the signal; and the run resumes."""
     name, processes = running
     processes[asked].send_signal(signal.SIGTERM)
     assert wait(processes, 120) == [75, 75], shown(home, name)
@@ -195,8 +195,8 @@ with joined(f"127.0.0.1:{port}", 2, me):
 """
 
 
-def test_what_one_cannot_write_none_has_written():
-    """And what one reads otherwise than the first, it says."""
+def test_a_write_that_fails_on_one_process_fails_on_all():
+    """And a process that reads something else than the first says so."""
     port = free_port()
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1", "PYTHONPATH": str(ROOT)}
     processes = [
@@ -223,7 +223,7 @@ def test_what_one_cannot_write_none_has_written():
         (("127.0.0.1:1", 2, 2), ["--process_id=2", "--num_processes=2"]),
     ],
 )
-def test_arguments_that_do_not_fit(arguments, words):
+def test_inconsistent_arguments_are_rejected(arguments, words):
     with pytest.raises(UserError) as caught, joined(*arguments):
         pass
     for word in words:
