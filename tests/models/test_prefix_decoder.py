@@ -1,4 +1,4 @@
-"""Text after vectors: laws of the model, decoding, and a warm start from two others."""
+"""Text after vectors: laws of the model, and decoding."""
 
 import dataclasses
 

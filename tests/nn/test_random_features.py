@@ -73,7 +73,7 @@ def test_directions_are_orthogonal_with_lengths_of_normal_vectors():
 
 @pytest.mark.parametrize("kind", ["favor", "random_features", "lsh"])
 def test_features_are_redrawn_every_n_steps(kind):
-    """From the seed and the step; in evaluation from a separate seed."""
+    """From the seed and the step."""
     features = [keys_of(3, step, 4).features for step in range(9)]
     same = [bool(one == other) for one, other in itertools.pairwise(features)]
     assert same == [True, True, True, False, True, True, True, False]

@@ -64,7 +64,7 @@ def test_the_policy_allows_only_these_scripts_and_no_network():
 
 
 def test_pages_stay_small():
-    """Sentences go before those that were picked, and these before their attention."""
+    """Sentences that were not picked go first, then the attention of those that were."""
     picked = {"best": [0, 5], "worst": [1000], "random": []}
     page = render({**REPORT, "sentences": sentences(1001, 300), "picked": picked})
     assert len(page.encode()) <= MOST_BYTES

@@ -226,7 +226,7 @@ def _is_adam(x) -> bool:
 
 
 def test_activations_are_sharded():
-    """The compiled step contains the constraints by name: rows over data and fsdp, heads, d_ff."""
+    """The lowered step contains the constraints by name: rows over data and fsdp, heads, d_ff."""
     model, tx, config = parts()
     mesh = mesh_of(2, 2, 2)
     state = random_state(model, tx, mesh)
