@@ -812,7 +812,7 @@ class TrainingConfig:
     log_every: int = 50  # steps between rows of metrics.jsonl
     max_bad_steps: int = 10  # stop (code 70) after this many non-finite updates in a row
     # Report a step whose loss per token exceeds this many times the running mean of the steps
-    # before it (decay 0.9); None: never.
+    # before it (decay 0.9), unless that is negative, as for densities; None: never.
     loss_spike: float | None = 2.0
 
     def __post_init__(self) -> None:
