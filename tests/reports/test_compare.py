@@ -205,6 +205,20 @@ def test_default_metrics_are_those_scored_that_have_a_test(run, capsys):
             assert {row["metric"] for row in json.loads(capsys.readouterr().out)} == metrics
 
 
+def test_translations_are_compared_without_their_rows(run, capsys):
+    """Scores of words need none; an older version did not write them."""
+    places = [run("a", spoiled(0.3, 1)), run("b", spoiled(0.3, 2))]
+    (places[0].eval / "test.best.jsonl").write_text(
+        "".join(f'{{"line": {number}}}\n' for number in range(1, COUNT + 1))
+    )
+    shown = []
+    for first, other in (places, places[::-1]):
+        arguments = [str(first.path), str(other.path), "--metric=chrF", "--samples=10", "--show=0"]
+        assert command.main(arguments) == 0
+        shown.append(capsys.readouterr().out)
+    assert all("difference" in text for text in shown)
+
+
 def test_differing_search_settings_are_reported(run, capsys):
     """config.json is the same in all; the settings stored with the translations differ."""
     places = [run(f"beam{n}", spoiled(0.3, 1), beam_size=n) for n in (4, 4, 2)]
