@@ -266,6 +266,7 @@ def test_scores_are_found_by_settings_in_any_order_and_form(run, capsys):
         (["a", "lower"], "lower: was scored with evaluation.lowercase=True, .*/a with False"),
         (["a", "old"], "test.best.json: incomplete or older than this version; run again: python"),
         (["a", "a", "--metric=blue"], r"--metric: unknown choice 'blue'"),
+        (["a", "a", "--samples=-1"], r"--samples=-1: must be at least 0"),
         (["a", "a", "--split=mine.de"], "mine.de.best.hyp: no such trans"),
     ],
 )  # fmt: skip

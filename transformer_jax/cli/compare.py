@@ -45,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
     add("--show", type=int, default=3, metavar="N", help="largest gains and losses to show")
     add("--json", action="store_true", help="print the tests as JSON")
     arguments = parser.parse_args(list(argv))
+    for name in ("samples", "show"):
+        if getattr(arguments, name) < 0:
+            raise UserError(f"--{name}={getattr(arguments, name)}: must be at least 0")
     if len(arguments.run) < 2:
         raise UserError(f"{arguments.run[0]}: compared with what? name two work directories")
     places = [place_of(text) for text in arguments.run]
