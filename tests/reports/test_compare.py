@@ -219,6 +219,18 @@ def test_translations_are_compared_without_their_rows(run, capsys):
     assert all("difference" in text for text in shown)
 
 
+def test_other_test_data_have_their_own_references(run, capsys):
+    lines = sentences(9)
+    name = "best,data.test=newer"
+    places = [run(x, spoiled(0.3, 1), lines, checkpoint=name) for x in ("a", "b")]
+    for language in ("en", "de"):
+        file = places[0].path.parent / f"data/newer.{language}"
+        file.write_text("".join(f"{line}\n" for line in lines))
+    arguments = [f"{place.path}@{name}" for place in places]
+    assert command.main([*arguments, "--samples=10", "--test=bs", "--show=0"]) == 0
+    assert "no difference shown" in capsys.readouterr().out
+
+
 def test_differing_search_settings_are_reported(run, capsys):
     """config.json is the same in all; the settings stored with the translations differ."""
     places = [run(f"beam{n}", spoiled(0.3, 1), beam_size=n) for n in (4, 4, 2)]
