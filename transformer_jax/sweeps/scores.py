@@ -46,9 +46,8 @@ def spelled(checkpoint: str, trained: Experiment) -> tuple[str, Experiment]:
 
 def score_file(point: Point, split: str) -> Path:
     """Return the file of the scores that `Point.evaluate_command` writes."""
-    stored = point.stored()
-    scored = dataclasses.replace(stored, decoding=point.experiment.decoding)
-    name = scores_name(point.experiment.evaluation.checkpoint.replace(":", "-"), stored, scored)
+    checkpoint = point.experiment.evaluation.checkpoint.replace(":", "-")
+    name = scores_name(checkpoint, point.stored(), point.scored())
     return point.workdir.eval / f"{split}.{name}.json"
 
 
