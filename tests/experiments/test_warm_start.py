@@ -237,6 +237,17 @@ def test_sizes_and_names_that_do_not_fit_are_refused(source):
     assert any(line.startswith("  new: decoder/layer_0") for line in lines)
 
 
+def test_a_rename_precedes_a_parameter_that_has_the_name(source):
+    there = load(source.path, "last")
+    params = random_params(build_for(SMALL, *there.tokenizers.sizes))
+    for theirs, mine in (("encoder", "decoder"), ("decoder", "encoder")):
+        experiment = of(source, init={"rename": (f"{theirs}/={mine}/",)})
+        state = TrainState(0, 0, params, (), None)
+        found = flat(warm_start.begin(experiment, state, there.tokenizers).state.params)
+        name = "layer_0/feed_forward/up/kernel"
+        assert np.array_equal(found[f"{mine}/{name}"], flat(there.params)[f"{theirs}/{name}"])
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

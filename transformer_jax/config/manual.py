@@ -779,7 +779,8 @@ class InitConfig:
         ".*",
     )  # patterns of the parameters that are taken, by their names here
     # "THEIRS=OURS": name prefixes there and here: "encoder/=decoder/". If several match, the first
-    # whose name here is not taken applies: both models of `also` may have "positions/".
+    # whose name here is not taken applies: both models of `also` may have "positions/". Parameters
+    # with a rename precede those of their source that already have that name.
     rename: tuple[str, ...] = ()
     # Use its tokenizer. False: train one on the data here; embeddings then follow their pieces, and
     # those of new pieces start near the mean of all.
