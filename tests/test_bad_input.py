@@ -125,6 +125,8 @@ def nothing(place: Path) -> None:
         (nothing, {"data.rows_divisible_by": 4},
          ["config.data.rows_divisible_by=4", "8 devices", "set it to 8"]),
         (nothing, {"mesh.data": 3}, ["config.mesh.data=3", "8 devices", "-1"]),
+        (nothing, {"optimizer.frozen": "encoder"},
+         ["config.optimizer.frozen: 'encoder' matches no parameter"]),
         (nothing, {"data.source": "tfds", "data.name": "no_such_set"},
          ["config.data.name='no_such_set'"]),
         (nothing, {"data.source": "spelled_numbers", "data.source_language": "xx"},

@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,12 +109,14 @@ class WorkDir:
         """Create the directory, lock out other trainers, and check again while holding the lock.
 
         Yields the experiment of this directory. On the first start that is the given one, which is
-        written as config.json; a later start decides for itself whether to `write_config`.
+        written as config.json; a later start decides for itself whether to `write_config`. If the
+        first one is refused, before it has a history, the directory is deleted.
 
         Raises:
           UserError: if another trainer is running here, or another experiment owns the directory.
           DiskError: if nothing can be written.
         """
+        new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
@@ -133,6 +136,11 @@ class WorkDir:
             self._claimed = os.open(self.path, os.O_RDONLY)
             try:
                 yield self.experiment()
+            except UserError as error:
+                begun = self.history.exists() or self.checkpoints.exists()
+                if new and not begun and not isinstance(error, WorkDirGone):
+                    shutil.rmtree(self.path, ignore_errors=True)
+                raise
             finally:
                 os.close(self._claimed)
                 self._claimed = None

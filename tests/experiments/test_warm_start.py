@@ -6,6 +6,7 @@ from pathlib import Path
 import flax.linen as nn
 import jax
 import numpy as np
+import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from oracle.cases import CASES
@@ -236,6 +237,17 @@ def test_mismatched_sizes_and_names_are_rejected(source):
     assert any(line.startswith("  new: decoder/layer_0") for line in lines)
 
 
+def test_a_rename_precedes_a_parameter_that_has_the_name(source):
+    there = load(source.path, "last")
+    params = random_params(build_for(SMALL, *there.tokenizers.sizes))
+    for theirs, mine in (("encoder", "decoder"), ("decoder", "encoder")):
+        experiment = of(source, init={"rename": (f"{theirs}/={mine}/",)})
+        state = TrainState(0, 0, params, (), None)
+        found = flat(warm_start.begin(experiment, state, there.tokenizers).state.params)
+        name = "layer_0/feed_forward/up/kernel"
+        assert np.array_equal(found[f"{mine}/{name}"], flat(there.params)[f"{theirs}/{name}"])
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -243,19 +255,23 @@ def test_mismatched_sizes_and_names_are_rejected(source):
         ({"rate_factors": ("x=2",)}, r"config.optimizer.rate_factors: 'x' matches no parameter"),
         ({"unfrozen": ("bias",)}, r"config.optimizer.unfrozen: 'bias' matches no parameter"),
         ({"frozen": (".*",)}, "leaves nothing to train"),
+        ({"layer_decay": 0.5}, "layer_decay: the depth of latents is not defined"),
+        ({}, r"config.model.lora_maps=\('gate',\): the model has none of these"),
     ],
 )
 def test_patterns_are_checked_against_the_parameters(fields, message):
-    lora, init = dataclasses.replace(SMALL.model, lora_rank=2), InitConfig(source="runs/other")
-    optimizer = OptimizerConfig(**fields)
+    maps = ("query",) if fields else ("gate",)
+    lora = dataclasses.replace(MODEL, lora_rank=2, lora_maps=maps)
+    init, optimizer = InitConfig(source="runs/other"), OptimizerConfig(**fields)
     experiment = dataclasses.replace(SMALL, model=lora, init=init, optimizer=optimizer)
+    params = nn.unbox(init_shapes(lora)) | {"latents": 0}
     with pytest.raises(UserError, match=message):
-        selected.check(experiment, nn.unbox(init_shapes()))
+        selected.check(experiment, params)
 
 
-def init_shapes():
+def init_shapes(model):
     return jax.eval_shape(
-        lambda key: init_params(build(MODEL, VOCAB, VOCAB), key), jax.random.key(0)
+        lambda key: init_params(build(model, VOCAB, VOCAB), key), jax.random.key(0)
     )
 
 
@@ -274,6 +290,9 @@ def test_rate_factors_multiply_and_decay_with_depth():
         "decoder/layer_1/up/bias": pytest.approx(0.5 * 0.1),
         "decoder/final_norm/scale": pytest.approx(0.1),
     }
+    params["decoder"]["layer_1"]["up"] = dict.fromkeys(("kernel", "bias"), optax.MaskedNode())
+    rest = flatten_dict(selected.rate_factors(config, params), sep="/")
+    assert all(rest[name] == factors[name] for name in factors if "layer_1" not in name)  # frozen
 
 
 def test_every_part_of_every_model_has_a_depth():

@@ -205,6 +205,32 @@ def test_default_metrics_are_those_scored_that_have_a_test(run, capsys):
             assert {row["metric"] for row in json.loads(capsys.readouterr().out)} == metrics
 
 
+def test_translations_are_compared_without_their_rows(run, capsys):
+    """Scores of words need none; an older version did not write them."""
+    places = [run("a", spoiled(0.3, 1)), run("b", spoiled(0.3, 2))]
+    (places[0].eval / "test.best.jsonl").write_text(
+        "".join(f'{{"line": {number}}}\n' for number in range(1, COUNT + 1))
+    )
+    shown = []
+    for first, other in (places, places[::-1]):
+        arguments = [str(first.path), str(other.path), "--metric=chrF", "--samples=10", "--show=0"]
+        assert command.main(arguments) == 0
+        shown.append(capsys.readouterr().out)
+    assert all("difference" in text for text in shown)
+
+
+def test_other_test_data_have_their_own_references(run, capsys):
+    lines = sentences(9)
+    name = "best,data.test=newer"
+    places = [run(x, spoiled(0.3, 1), lines, checkpoint=name) for x in ("a", "b")]
+    for language in ("en", "de"):
+        file = places[0].path.parent / f"data/newer.{language}"
+        file.write_text("".join(f"{line}\n" for line in lines))
+    arguments = [f"{place.path}@{name}" for place in places]
+    assert command.main([*arguments, "--samples=10", "--test=bs", "--show=0"]) == 0
+    assert "no difference shown" in capsys.readouterr().out
+
+
 def test_differing_search_settings_are_reported(run, capsys):
     """config.json is the same in all; the settings stored with the translations differ."""
     places = [run(f"beam{n}", spoiled(0.3, 1), beam_size=n) for n in (4, 4, 2)]
@@ -252,6 +278,7 @@ def test_scores_are_found_by_settings_in_any_order_and_form(run, capsys):
         (["a", "lower"], "lower: was scored with evaluation.lowercase=True, .*/a with False"),
         (["a", "old"], "test.best.json: incomplete or older than this version; run again: python"),
         (["a", "a", "--metric=blue"], r"--metric: unknown choice 'blue'"),
+        (["a", "a", "--samples=-1"], r"--samples=-1: must be at least 0"),
         (["a", "a", "--split=mine.de"], "mine.de.best.hyp: no such trans"),
     ],
 )  # fmt: skip

@@ -34,6 +34,7 @@ from transformer_jax.reports.report import gather
 from transformer_jax.reports.systems import read_scored
 from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps import table
+from transformer_jax.sweeps.points import name_of
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.training.other_losses import LOSSES
 from transformer_jax.workdir import WorkDir, append_row, read_rows
@@ -312,6 +313,16 @@ def test_the_points_of_a_sweep_are_gathered(tmp_path):
     assert rows[0].measured["validation BLEU"] == [22.0, 22.0]
 
 
+@pytest.mark.parametrize("name", ["data.directory=_{}", "seed={}"])
+def test_directories_are_settings_if_they_were_swept(name, tmp_path):
+    """Else one may have moved."""
+    for i in (1, 2):
+        experiment = with_field(with_field(EXPERIMENT, "data.directory", f"/{i}"), "seed", i)
+        trained(tmp_path / name.format(i), experiment)
+    (*rows,) = sweep_rows.tabulated(tmp_path, "test")
+    assert len(rows) == 1 + name.startswith("data")
+
+
 def points_of(place, scores, seeds=(0,)) -> dict:
     """Return the sweep of points with these validation BLEUs, each with every seed."""
     for d_ff, bleu in zip((32, 64, 128), scores, strict=False):
@@ -498,6 +509,19 @@ def test_variants_have_their_published_figures(tmp_path):
     assert figures == {"base": {}, "C-wide": {"published BLEU": 25.7}}
     rows = sweep_rows.tabulated(tmp_path / "s", "test")
     assert [row.settings for row in rows] == [{"variant": "C-wide"}, {"variant": "base"}]
+
+
+def test_settings_of_a_variant_may_be_longer_than_a_name(tmp_path):
+    """The end of such a name is a hash."""
+    cut = dict.fromkeys(("model.attention_dropout_rate", "model.activation_dropout_rate"), 0.125)
+    for steps in (10, 20):
+        name = name_of(
+            "base", cut | {"training.label_smoothing": 0.1, "optimizer.warmup_steps": steps}
+        )
+        assert "warmup_steps" not in name
+        trained(tmp_path / name, with_field(EXPERIMENT, "optimizer.warmup_steps", steps))
+    settings = [point.settings for point in sweep_rows.points(tmp_path)]
+    assert sorted(x["optimizer.warmup_steps"] for x in settings) == [10, 20]
 
 
 # --- the command ----------------------------------------------------------------------------------

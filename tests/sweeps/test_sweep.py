@@ -196,6 +196,19 @@ def test_the_sweep_waits_for_a_trainer_that_outlived_a_killed_sweep(sweep):
     outlived.communicate()
 
 
+def test_a_point_that_was_killed_in_further_training_is_resumed(sweep):
+    (point,), go = sweep("")
+    go()
+    point.workdir.history.write_text(
+        '{"step": 0, "event": "start"}\n{"step": 9, "event": "end", "outcome": "finished"}\n'
+    )
+    assert go()[1] == []
+    with point.workdir.history.open("a") as file:
+        file.write('{"step": 9, "event": "start"}\n')
+    go()
+    assert point.starts == 2
+
+
 @pytest.mark.parametrize(("outcome", "starts"), [("finished", 0), ("interrupted", 1)])
 def test_a_point_finished_by_a_cluster_job_is_not_trained_again(sweep, outcome, starts):
     """Its trainer recorded the outcome, in a directory that this sweep has no record of."""

@@ -134,6 +134,8 @@ def test_settings_of_table_3(row, expected):
         ([], "nothing to sweep over; give --grid FIELD=VALUES or --variants=A,B"),
         (["--grid=seed=1", "--jobs=0"], "--jobs=0: must be at least 1"),
         (["--grid=seed=1", "--random=0"], "--random=0: must be at least 1"),
+        (["--grid=seed=1,2", "--random=2", "--random-seed=-1"],
+         "--random-seed=-1: must be at least 0"),
         (["--grid=seed=1", "--plot=x.gif"], "--plot=x.gif: must end in .svg, .pdf, .png"),
         (["--variants=all"], "--variants=all: the config file names no VARIANTS; list yours"),
         (["--grid=seed=1", "--grd=2"], "--grd=2: unknown argument (did you mean '--grid'?)"),

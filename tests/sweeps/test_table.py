@@ -125,18 +125,20 @@ def test_scores_with_other_search_settings_are_left_out(point, tmp_path):
     assert row.states == ["test was scored with decoding.beam_size=2 instead of 4"]
 
 
-def test_a_finished_point_is_scored_with_the_current_settings(point, tmp_path):
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("decoding.beam_size", "2"), ("data.test", "newer"), ("evaluation.lowercase", "True")],
+)
+def test_a_finished_point_is_scored_with_the_current_settings(path, value, point, tmp_path):
     """The config.json of a finished run does not change; eval.py gets the difference, and names the
     scores as the table expects.
     """
     stored = point("a", validations=[(1.0, 10.0)], test_bleu=12.5)
-    decoding = dataclasses.replace(stored.experiment.decoding, beam_size=2)
-    experiment = dataclasses.replace(stored.experiment, decoding=decoding)
+    experiment = adjusted(stored.experiment, [(path, value)])
     found = dataclasses.replace(stored, experiment=experiment)
     ((program, words),) = Record(tmp_path).due(found, "test")
-    assert (program, words[-1]) == ("evaluate", "--config.decoding.beam_size=2")
-    name = label(["a"], "best", stored.experiment, adjusted(stored.experiment, [
-        ("decoding.beam_size", "2")]))  # fmt: skip
+    assert (program, words[-1]) == ("evaluate", f"--config.{path}={value}")
+    name = label(["a"], "best", stored.experiment, experiment)
     assert score_file(found, "test") == stored.workdir.eval / f"test.{name}.json"
     (row,) = tabulate([found], tmp_path, None)
     assert row.measured["validation BLEU"] == [10.0]

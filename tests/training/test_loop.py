@@ -248,6 +248,21 @@ def test_loss_spikes_are_reported(tmp_path, monkeypatch, caplog, bound, spikes):
         assert "loss 4 is above 2 x 1.049, the running mean; gradient norm 1; its batch" in shown[0]
 
 
+def test_a_negative_loss_that_falls_is_no_spike(tmp_path, monkeypatch, caplog):
+    """Such as that of a density, which is above every multiple of itself."""
+    scene = Scene(tmp_path, steps=4)
+    count = scene.run.step
+
+    def step(state, batch):
+        loss = -1.0 - int(state.step) / 10
+        state, metrics = count(state, batch)
+        return state, metrics._replace(sums=metrics.sums._replace(loss=metrics.sums.tokens * loss))
+
+    scene.run.step = step
+    scene.train(monkeypatch)
+    assert "the running mean" not in caplog.text
+
+
 def no_room_at_first(scene, monkeypatch):
     """The disk has no room for step 2."""
     room = iter([10**9, 0, 0])  # queried twice at step 2: before the save, and for the message

@@ -45,13 +45,16 @@ def main(argv: Sequence[str]) -> int:
     add("--show", type=int, default=3, metavar="N", help="largest gains and losses to show")
     add("--json", action="store_true", help="print the tests as JSON")
     arguments = parser.parse_args(list(argv))
+    for name in ("samples", "show"):
+        if getattr(arguments, name) < 0:
+            raise UserError(f"--{name}={getattr(arguments, name)}: must be at least 0")
     if len(arguments.run) < 2:
         raise UserError(f"{arguments.run[0]}: compared with what? name two work directories")
     places = [place_of(text) for text in arguments.run]
     systems = [read_system(*place, arguments.split) for place in places]
     references = None
     if systems[0].translates:
-        references = _references(places[0][0], arguments.split, arguments.reference)
+        references = _references(arguments.run[0], arguments.split, arguments.reference)
     elif arguments.reference is not None:
         raise UserError("--reference: eval.py stores the references of such models; leave it out")
     check(systems, references)
@@ -95,15 +98,19 @@ def place_of(text: str) -> tuple[WorkDir, str | None]:
     path, at, checkpoint = text.rpartition("@")
     if not at:
         return WorkDir(text), None
-    return WorkDir(path), spelled(checkpoint, WorkDir(path).experiment())
+    return WorkDir(path), spelled(checkpoint, WorkDir(path).experiment())[0]
 
 
-def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:
+def _references(run: str, split: str, file: Path | None) -> list[str]:
     if file is not None:
         return files.read_lines(file)
     if split not in typing.get_args(sources.Split):
         raise UserError(f"--split={split}: is not a split; give --reference too")
-    return list(sources.load(run.experiment().data, cast(sources.Split, split)).tgt)
+    path, at, checkpoint = run.rpartition("@")
+    experiment = WorkDir(path if at else run).experiment()
+    if at:
+        _, experiment = spelled(checkpoint, experiment)
+    return list(sources.load(experiment.data, cast(sources.Split, split)).tgt)
 
 
 def _print_result(result: Result) -> None:

@@ -122,10 +122,10 @@ def _parser() -> Parser:
 
 
 def _points(arguments, overrides, directory: Path, known: list[str]) -> list[Point]:
-    for name in ("jobs", "random"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise UserError(f"--{name}={value}: must be at least 1")
+    for name, least in (("jobs", 1), ("random", 1), ("random-seed", 0)):
+        value = getattr(arguments, name.replace("-", "_"))
+        if value is not None and value < least:
+            raise UserError(f"--{name}={value}: must be at least {least}")
     if arguments.plot is not None:
         check_suffix(arguments.plot, "--plot")
     if (directory / "config.json").exists():

@@ -779,7 +779,8 @@ class InitConfig:
         ".*",
     )  # patterns of the parameters that are taken, by their names here
     # "THEIRS=OURS": name prefixes there and here: "encoder/=decoder/". If several match, the first
-    # whose name here is not taken applies: both models of `also` may have "positions/".
+    # whose name here is not taken applies: both models of `also` may have "positions/". Parameters
+    # with a rename precede those of their source that already have that name.
     rename: tuple[str, ...] = ()
     # Use its tokenizer. False: train one on the data here; embeddings then follow their pieces, and
     # those of new pieces start near the mean of all.
@@ -812,7 +813,7 @@ class TrainingConfig:
     log_every: int = 50  # steps between rows of metrics.jsonl
     max_bad_steps: int = 10  # stop (code 70) after this many non-finite updates in a row
     # Report a step whose loss per token exceeds this many times the running mean of the steps
-    # before it (decay 0.9); None: never.
+    # before it (decay 0.9), unless that is negative, as for densities; None: never.
     loss_spike: float | None = 2.0
 
     def __post_init__(self) -> None:

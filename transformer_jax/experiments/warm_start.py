@@ -79,10 +79,12 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     given: dict[str, np.ndarray] = {}
     owner: dict[str, TrainedModel] = {}
     for theirs in loaded:
-        for name, array in _flat(theirs.params).items():
+        arrays = _flat(theirs.params)
+        # Those with a rename first: others that already have the new name must not precede them.
+        for name in sorted(arrays, key=lambda name: not _has_rename(name, init.rename)):
             mine = _renamed(name, init.rename, given)
             if mine not in given:
-                given[mine], owner[mine] = array, theirs
+                given[mine], owner[mine] = arrays[name], theirs
     ours, axes = flatten_dict(state.params, sep="/"), _axes(experiment, tokenizers)
     found: dict[str, Any] = {}
     taken: list[str] = []
@@ -154,6 +156,10 @@ def _of_huggingface(directory: Path) -> TrainedModel:
 
 def _flat(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(x) for name, x in flatten_dict(params, sep="/").items()}
+
+
+def _has_rename(name: str, rename: Sequence[str]) -> bool:
+    return any(name.startswith(entry.partition("=")[0]) for entry in rename)
 
 
 def _renamed(name: str, rename: Sequence[str], given: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from transformer_jax.sweeps.state import unscored
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir
 
-_SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
+_SELDOM_SWEPT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
 _DRAWS = 1000  # for both tests: tables have many rows
 
 
@@ -36,31 +36,35 @@ def points(directory: Path) -> list[Point]:
     """Return a sweep's points, with the fields that differ between them as their settings.
 
     If directories are named after variants of the config file, the fields of a variant are not
-    settings; only those that follow it in the name are.
+    settings; only those that differ within one are.
 
     Raises:
       UserError: if a point's config.json is damaged.
     """
     places = [WorkDir(path.parent) for path in sorted(directory.glob("*/config.json"))]
     experiments = [place.experiment() for place in places]
-    differing = _differing(experiments)
     heads = [place.path.name.partition(",")[0] for place in places]
-    variants = ["" if "=" in head else head for head in heads]
-    if all(variants):
-        differing = [path for path in differing
-                     if any(f",{path}=" in place.path.name for place in places)]  # fmt: skip
+    variants = [""] * len(heads) if any("=" in head for head in heads) else heads
+    of_variant: dict[str, list[tuple[WorkDir, Experiment]]] = {}
+    for variant, place, experiment in zip(variants, places, experiments, strict=True):
+        of_variant.setdefault(variant, []).append((place, experiment))
+    differing = sorted({path for same in of_variant.values() for path in _differing(same)})
     return [
-        Point(variant if all(variants) else "",
-              {path: value_at(experiment, path) for path in differing}, experiment, place, ())
+        Point(
+            variant, {path: value_at(experiment, path) for path in differing}, experiment, place, ()
+        )
         for variant, experiment, place in zip(variants, experiments, places, strict=True)
-    ]  # fmt: skip
+    ]
 
 
-def _differing(experiments: Sequence[Experiment]) -> list[str]:
-    """Return the paths of the fields that differ and may affect the scores."""
-    first = experiments[0]
-    paths = {path for other in experiments for path in differences(first, other)}
-    return sorted(path for path in paths if not path.startswith(_SWEPT_NOT))
+def _differing(found: Sequence[tuple[WorkDir, Experiment]]) -> list[str]:
+    """Return the paths of the fields that differ and either are in a name, or may affect scores."""
+    first, names = found[0][1], [place.path.name for place, _ in found]
+    paths = {path for _, other in found for path in differences(first, other)}
+    return sorted(
+        path for path in paths
+        if not path.startswith(_SELDOM_SWEPT) or any(f"{path}=" in name for name in names)
+    )  # fmt: skip
 
 
 def published(directory: Path) -> dict[str, dict[str, float | None]]:
@@ -122,7 +126,7 @@ def rows(
       UserError: if no point has metrics yet.
     """
     figures = published(directory)
-    differing = _differing([point.experiment for point in found])
+    differing = _differing([(point.workdir, point.experiment) for point in found])
     listed, record = [], Record(directory)
     for point in found:
         checkpoint = point.experiment.evaluation.checkpoint

@@ -5,7 +5,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from transformer_jax.sweeps.grid import Settings
 from transformer_jax.workdir import WorkDir, read_rows
 
 _NOT_TRAINED = ("decoding.", "evaluation.", "checkpoint.", "mesh.", "profile.", "data.test")
+_PROTOCOL = ("bleu_tokenize", "lowercase", "metrics", "season")  # of evaluation
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,24 @@ class Point:
         program = [sys.executable, "-m", "transformer_jax.cli.evaluate"]
         words = [*program, f"--workdir={self.workdir.path}", f"--split={split}"]
         words += [f"--parts={file}" for file in parts.homes([*own_parts(self.experiment)])]
-        changed = {path: new for path, (_, new) in self._changed().items()}
-        if "evaluation.checkpoint" in changed:
-            words.append(f"--checkpoint={changed['evaluation.checkpoint']}")
-        decoding = {path: new for path, new in changed.items() if path.startswith("decoding.")}
-        return words + [f"--config.{path}={as_text(value)}" for path, value in decoding.items()]
+        stored, checkpoint = self.stored(), self.experiment.evaluation.checkpoint
+        if checkpoint != stored.evaluation.checkpoint:
+            words.append(f"--checkpoint={checkpoint}")
+        changed = differences(stored, self.scored())
+        return words + [f"--config.{path}={as_text(new)}" for path, (_, new) in changed.items()]
 
     def stored(self) -> Experiment:
         """Return the experiment of its work directory's config.json; its own if there is none."""
         return self.workdir.experiment() if self.workdir.config.exists() else self.experiment
+
+    def scored(self) -> Experiment:
+        """Return the same with the point's own search, test data and scoring protocol."""
+        own, stored = self.experiment, self.stored()
+        protocol = {name: getattr(own.evaluation, name) for name in _PROTOCOL}
+        return replace(
+            stored, decoding=own.decoding, data=replace(stored.data, test=own.data.test),
+            evaluation=replace(stored.evaluation, **protocol),
+        )  # fmt: skip
 
     def _changed(self) -> dict[str, tuple[Any, Any]]:
         return differences(self.stored(), self.experiment)

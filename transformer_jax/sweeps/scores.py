@@ -28,9 +28,9 @@ def scores_name(checkpoint: str, trained: Experiment, scored: Experiment) -> str
     return f"{checkpoint},{name_of('', changed)}" if changed else checkpoint
 
 
-def spelled(checkpoint: str, trained: Experiment) -> str:
+def spelled(checkpoint: str, trained: Experiment) -> tuple[str, Experiment]:
     """Return a name like "best,decoding.alpha=0.6" as `scores_name` gives it, regardless of the
-    order and form of its settings.
+    order and form of its settings, and the experiment with them.
 
     Raises:
       UserError: if there is no such field, or its value is invalid.
@@ -40,14 +40,14 @@ def spelled(checkpoint: str, trained: Experiment) -> str:
     for text in settings:
         path, _, value = text.partition("=")
         override(config, path, value)
-    return scores_name(name, trained, parse(config))
+    scored = parse(config)
+    return scores_name(name, trained, scored), scored
 
 
 def score_file(point: Point, split: str) -> Path:
     """Return the file of the scores that `Point.evaluate_command` writes."""
-    stored = point.stored()
-    scored = dataclasses.replace(stored, decoding=point.experiment.decoding)
-    name = scores_name(point.experiment.evaluation.checkpoint.replace(":", "-"), stored, scored)
+    checkpoint = point.experiment.evaluation.checkpoint.replace(":", "-")
+    name = scores_name(checkpoint, point.stored(), point.scored())
     return point.workdir.eval / f"{split}.{name}.json"
 
 

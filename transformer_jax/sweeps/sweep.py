@@ -65,7 +65,8 @@ class Record:
     def due(self, point: Point, split: str | None) -> list[Program]:
         """Return the programs that a point still needs: training, and scoring `split` if given."""
         trained = [row["code"] for row in self._rows(point) if row["program"] == "train"][-1:]
-        trained = trained or _noted(point)
+        if trained in ([], [FINISHED]):  # the trainer knows of later starts, too
+            trained = _noted(point, trained)
         score = [] if split is None else [("evaluate", point.evaluate_command(split))]
         if not point.belongs() or trained not in ([FINISHED], [DIVERGED]):
             return [("train", point.train_command()), *score]
@@ -75,11 +76,15 @@ class Record:
         return [row for row in read_rows(self._path, "code") if row["point"] == point.name]
 
 
-def _noted(point: Point) -> list[int]:
-    """Return the exit code that a trainer recorded itself, for example in a cluster job."""
-    last = (read_rows(point.workdir.history) or [{}])[-1]
+def _noted(point: Point, otherwise: list[int]) -> list[int]:
+    """Return the exit code that a trainer recorded itself, for example in a cluster job; [] if the
+    last one did not finish, and `otherwise` if none recorded anything.
+    """
+    rows = read_rows(point.workdir.history)
+    if not rows:
+        return otherwise
     codes = {"finished": FINISHED, "diverged": DIVERGED}
-    return [codes[last["outcome"]]] if last.get("outcome") in codes else []
+    return [codes[rows[-1]["outcome"]]] if rows[-1].get("outcome") in codes else []
 
 
 class _Job:

@@ -133,7 +133,7 @@ class Report:
     def _watch(self, step: int, loss: float, norm: float) -> None:
         """Report a loss far above the previous ones."""
         usual, bound = self._usual_loss, self._config.loss_spike
-        if usual is not None and bound is not None and loss > bound * usual:
+        if usual is not None and bound is not None and loss > bound * usual > 0:
             what = f"loss {loss:.4g} is above {bound:g} x {usual:.4g}, the running mean"
             self._warn_of_items(step, f"{what}; gradient norm {norm:.4g}")
         self._usual_loss = loss if usual is None else 0.9 * usual + 0.1 * loss

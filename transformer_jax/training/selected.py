@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import optax
 
 from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.errors import UserError
@@ -23,11 +24,11 @@ Frozen = Callable[[Any], Any]  # parameters -> a tree of bools, True for frozen 
 
 def names(params: Any) -> Any:
     """Return the tree of names, "encoder/layer_0/feed_forward/up/kernel"."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: _name(path), params)
 
-    def name(path: tuple[Any, ...], _: Any) -> str:
-        return "/".join(key.key for key in path if isinstance(key, jax.tree_util.DictKey))
 
-    return jax.tree_util.tree_map_with_path(name, params)
+def _name(path: tuple[Any, ...]) -> str:
+    return "/".join(key.key for key in path if isinstance(key, jax.tree_util.DictKey))
 
 
 def matches(patterns: Sequence[str], name: str) -> bool:
@@ -53,9 +54,9 @@ def frozen_of(optimizer: OptimizerConfig, model: ModelConfig) -> Frozen | None:
 
 
 def rate_factors(config: OptimizerConfig, params: Any) -> Any:
-    """Return the tree of learning-rate factors."""
-    every = names(params)
-    top = max((int(n) for name in jax.tree.leaves(every) for n in _LAYER.findall(name)), default=-1)
+    """Return the tree of learning-rate factors; frozen parameters may be masked."""
+    places = jax.tree.leaves_with_path(params, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
+    top = max((int(n) for path, _ in places for n in _LAYER.findall(_name(path))), default=-1)
 
     def factor(name: str) -> float:
         found = 1.0
@@ -63,7 +64,7 @@ def rate_factors(config: OptimizerConfig, params: Any) -> Any:
             found *= value if matches((pattern,), name) else 1.0
         return found if config.layer_decay == 1 else found * config.layer_decay ** _below(name, top)
 
-    return jax.tree.map(factor, every)
+    return jax.tree.map(factor, names(params))
 
 
 def _below(name: str, top: int) -> int:
@@ -83,7 +84,8 @@ def check(experiment: Experiment, params: Any) -> None:
     """Check the patterns against the model's parameters.
 
     Raises:
-      UserError: if a pattern matches none, or nothing is left to train.
+      UserError: if a pattern matches none, nothing is left to train, or `layer_decay` does not
+        know where a parameter is.
     """
     every, optimizer = jax.tree.leaves(names(params)), experiment.optimizer
     named = [("frozen", pattern) for pattern in optimizer.frozen]
@@ -95,6 +97,9 @@ def check(experiment: Experiment, params: Any) -> None:
                 f"config.optimizer.{field}: {pattern!r} matches no parameter; names are like "
                 f"{every[0]}, and a pattern must match a whole name"
             )
-    frozen = frozen_of(optimizer, experiment.model)
+    rate_factors(optimizer, params)
+    frozen, maps = frozen_of(optimizer, experiment.model), experiment.model.lora_maps
+    if experiment.model.lora_rank is not None and not any(x.endswith(f"/{lora.A}") for x in every):
+        raise UserError(f"config.model.lora_maps={maps}: the model has none of these; name others")
     if frozen is not None and all(jax.tree.leaves(frozen(params))):
         raise UserError(f"config.optimizer.frozen={optimizer.frozen}: leaves nothing to train")
