@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batch import Side
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 
@@ -58,21 +58,23 @@ ENSEMBLES = {
 
 @dataclass(frozen=True)
 class Ensemble:
-    """An ensemble of models; attention is that of the first."""
+    """An ensemble of models, each of which reads the source in its own way; attention is that of
+    the first.
+    """
 
     steppers: Sequence[Stepper]
     mean: Any  # of ENSEMBLES
 
-    def context(self, side: Side) -> Batch:
+    def context(self, side: Side) -> Any:
         """See Stepper."""
-        return self.steppers[0].context(side)
+        return tuple(stepper.context(side) for stepper in self.steppers)
 
     def start(
-        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
+        self, batch: Any, width: int, length: int, reach: int = 1, shortlist: Any = None
     ) -> tuple:
         """See Stepper."""
-        given = batch, width, length, reach, shortlist
-        return tuple(stepper.start(*given) for stepper in self.steppers)
+        given, pairs = (width, length, reach, shortlist), zip(self.steppers, batch, strict=True)
+        return tuple(stepper.start(mine, *given) for stepper, mine in pairs)
 
     def step(
         self,

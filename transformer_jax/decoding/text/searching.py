@@ -142,7 +142,8 @@ def fewest_positions(models: Sequence[Model]) -> int:
 
 def room_behind(models: Sequence[Model], length: int) -> int:
     """Return how many pieces may be written for a source or a prompt of this length."""
-    return fewest_positions(models) - (length if models[0].config.one_sequence else 0)
+    configs = [model.config for model in models]
+    return min((c.position_limit or NO_LIMIT) - length * c.one_sequence for c in configs)
 
 
 def until_eos(tokens: list[int], special: Special = OURS) -> list[int]:
