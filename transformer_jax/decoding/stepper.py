@@ -119,15 +119,18 @@ class DraftedState:
 class Drafted:
     """A model and a smaller draft model, which the search steps by itself.
 
-    Both rewind together; each reads the source or the prompt for itself.
+    Both rewind together; each reads the source or the prompt for itself, the draft at most the
+    first `reads` positions of it.
     """
 
     model: Stepper
     draft: Stepper
+    reads: int = 1 << 30
 
     def context(self, side: Side) -> Any:
         """See Stepper."""
-        return self.model.context(side), self.draft.context(side)
+        beginning = jax.tree.map(lambda x: x[:, : self.reads], side)
+        return self.model.context(side), self.draft.context(beginning)
 
     def start(
         self, batch: Any, width: int, length: int, reach: int = 1, shortlist: Any = None
@@ -166,5 +169,5 @@ class Drafted:
         """See Stepper."""
         return DraftedState(
             self.model.grow(state.model, src_length, length),
-            self.draft.grow(state.draft, src_length, length),
+            self.draft.grow(state.draft, min(src_length, self.reads), length),
         )

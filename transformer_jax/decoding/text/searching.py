@@ -85,9 +85,11 @@ def stepper_maker(
 
     def make_stepper(params: Any) -> Stepper:
         steppers = [stepper_of(model, mine) for model, mine in zip(every, params, strict=True)]
-        drafts = [steppers.pop()] if draft is not None else []
+        last = None if draft is None else steppers.pop()
         stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
-        return Drafted(stepper, *drafts) if drafts else stepper
+        if draft is None or last is None:
+            return stepper
+        return Drafted(stepper, last, fewest_positions([draft]))
 
     return make_stepper
 
