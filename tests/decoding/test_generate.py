@@ -208,6 +208,9 @@ def test_what_cannot_be_generated_is_refused():
     ):
         with pytest.raises(UserError, match=message):
             generator(LINES).generate(params, ["", prompt], tokens)
+    many = dataclasses.replace(SAMPLES, num_samples=10_000, max_extra_length=1)
+    with pytest.raises(UserError, match=r"max_tokens=256: .* with 10000 hypotheses at most 26"):
+        Generator(make(VARIANTS["decoder"])[0], CODEC, LINES, many).generate({}, ["a"])
 
 
 def test_every_piece_of_a_text_is_scored_once():
