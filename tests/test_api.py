@@ -1,6 +1,7 @@
 """The Python API: its public names, and models loaded from a work directory."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from tiny import random_params
 
 import transformer_jax
 from transformer_jax.api import save_average
-from transformer_jax.api.stored import read_draft
+from transformer_jax.api.stored import read_draft, write_alike
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import (
     CheckpointConfig,
@@ -233,6 +234,18 @@ def test_a_checkpoint_named_twice_causes_a_warning(run, caplog):
     for refused in ("score", "attention"):
         with pytest.raises(UserError, match="a single model: load one checkpoint"):
             getattr(found, refused)("zwei", "two")
+
+
+def test_the_models_of_an_ensemble_write_one_text(run, monkeypatch):
+    """As a model and its draft do."""
+    members = [transformer_jax.load(run[0].path) for _ in range(2)]
+    members[1].experiment = MODEL_OF_LINES
+    given = iter(members)
+    monkeypatch.setattr(sys.modules["transformer_jax.api.load"], "load", lambda *_: next(given))
+    with pytest.raises(UserError, match=r"^--workdir=b: .*'language_model', and a with 'trans"):
+        transformer_jax.load_ensemble(["a", "b"])
+    pairs = itertools.combinations(map(ObjectiveConfig, ("translate", "prefix_lm", "ctc")), 2)
+    assert [write_alike(*pair) for pair in pairs] == [True, False, False]
 
 
 def test_decoding_settings_default_to_those_of_the_experiment(run):

@@ -85,12 +85,15 @@ def test_generate_prints_each_prompt_and_its_continuation(run, capsys, monkeypat
     # The first prompt's text, streamed, up to a stop string that occurs in it.
     end = expected[0][9:11]
     assert generate.main([*options, "--prompt=be,\nth", "--stream", f"--stop={end}"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out == expected[0][: expected[0].index(end, 6)] + "\n"
-    assert "tokens/s" in printed.err
+    short = capsys.readouterr()
+    assert short.out == expected[0][: expected[0].index(end, 6)] + "\n"
+    assert "tokens/s" in short.err
+    fields = [f"--config.decoding.{name}={value}" for name, value in settings.items()]
+    assert generate.main([*options[:2], *fields, "--prompt=be,\nth", "--stream"]) == 0
+    assert capsys.readouterr().out == f"{expected[0]}\n"
     assert generate.main([*options, "--prompt=be,\nth", "--prompt=question", f"--stop={end}"]) == 0
     other = expected[1][:8] + expected[1][8:].partition(end)[0]
-    assert capsys.readouterr().out == f"{printed.out}{other}\n"
+    assert capsys.readouterr().out == f"{short.out}{other}\n"
 
 
 def test_eval_counts_each_character_once(run, capsys):

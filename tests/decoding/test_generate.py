@@ -2,9 +2,11 @@
 
 import dataclasses
 import functools
+import itertools
 import string
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL as TINY
@@ -14,10 +16,13 @@ from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerCon
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_pairs, score_texts
+from transformer_jax.decoding.text.searching import room_behind
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 CODEC = characters.train(TokenizerConfig(), [string.ascii_lowercase])  # 30 pieces, as tiny's VOCAB
@@ -164,6 +169,25 @@ def test_a_pretrained_encoder_decoder_answers_a_prompt(name):
         writer.generate(params, ["a" * 14])
 
 
+def test_each_model_of_an_ensemble_reads_a_source_in_its_own_way():
+    """An encoder, and a decoder by ranks, which has positions for source and text together."""
+    models, params = zip(make(TINY), made(PREFIX), strict=True)
+    steppers = [model.stepper(mine) for model, mine in zip(models, params, strict=True)]
+    one, side = jnp.ones((1, 1), jnp.int32), jax.tree.map(jnp.asarray, padded([5, 6, 7, EOS]))
+
+    def said(stepper):
+        state = stepper.start(stepper.context(side), 1, 2)
+        return jax.nn.softmax(stepper.step(state, one[None], one - 1, jnp.ones(1, bool))[0])
+
+    ensemble = Ensemble(steppers, ENSEMBLES["probabilities"])
+    first, second, both = jax.jit(lambda: [said(x) for x in (*steppers, ensemble)])()
+    assert np.abs(first - second).max() > 0.01
+    np.testing.assert_allclose(both, (first + second) / 2, rtol=1e-4)
+    short = build(dataclasses.replace(TINY, positions="learned", max_positions=13), 9, 9)
+    for some in itertools.permutations((short, models[1])):
+        assert [room_behind(some, length) for length in (10, 20)] == [13, 4]
+
+
 def test_invalid_requests_are_rejected():
     params = made(LINES)[1]
     for objective, decoding, message in (
@@ -184,6 +208,9 @@ def test_invalid_requests_are_rejected():
     ):
         with pytest.raises(UserError, match=message):
             generator(LINES).generate(params, ["", prompt], tokens)
+    many = dataclasses.replace(SAMPLES, num_samples=10_000, max_extra_length=1)
+    with pytest.raises(UserError, match=r"max_tokens=256: .* with 10000 hypotheses at most 26"):
+        Generator(make(VARIANTS["decoder"])[0], CODEC, LINES, many).generate({}, ["a"])
 
 
 def test_every_piece_of_a_text_is_scored_once():

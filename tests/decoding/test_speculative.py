@@ -22,6 +22,7 @@ from transformer_jax.decoding.search.speculative import ByLookup, ByModel, Specu
 from transformer_jax.decoding.search.state import ENDLESS, SearchRequest, begin, blank
 from transformer_jax.decoding.search.state import run as advanced
 from transformer_jax.decoding.stepper import Drafted
+from transformer_jax.decoding.text.searching import stepper_maker
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import UNK
 
@@ -153,6 +154,30 @@ def searched(models, params, search, request):
     state = begin(search, stepper, request, 12)
     last, _ = advanced(search, stepper, state, jnp.int32(0), jnp.asarray(ENDLESS))
     return last.finished, last.scores, last.drafts
+
+
+def test_a_draft_reads_as_much_of_a_source_as_it_has_positions_for():
+    """And its state still has the same form in every batch."""
+    learned = dataclasses.replace(MODEL, positions="learned")
+    model, draft = (
+        build(dataclasses.replace(learned, max_positions=most), VOCAB, VOCAB) for most in (24, 8)
+    )
+    make, search = stepper_maker([model], "probabilities", draft), Sampling.of(DecodingConfig())
+
+    def states(params):
+        stepper = make(params)
+        before, after = (
+            begin(search, stepper, jax.tree.map(jnp.asarray, SearchRequest.empty(2, *sizes)), room)
+            for *sizes, room in ((12, 7), (20, 9))
+        )
+        own = after.model_state
+        both = stepper.grow(before.model_state, 20, 9), own
+        return *map(jax.tree.leaves, both), own.model.src_seg, own.draft.src_seg
+
+    params = [random_params(x) for x in (model, draft)]
+    grown, longer, *read = jax.eval_shape(states, params)
+    assert [x.shape for x in grown] == [x.shape for x in longer]
+    assert [x.shape for x in read] == [(2, 20), (2, 8)]
 
 
 @pytest.mark.parametrize("name", MODELS)

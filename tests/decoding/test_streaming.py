@@ -10,11 +10,12 @@ from transformer_jax.decoding.text.streaming import cut, held_back
 from transformer_jax.errors import UserError
 
 ONE = dataclasses.replace(SAMPLES, num_samples=1)
+DRAFTED = dataclasses.replace(GREEDY, draft="ngram")
 
 
 @pytest.mark.parametrize(
-    ("objective", "decoding"), [(LINES, GREEDY), (LINES, ONE), (PREFIX, GREEDY)],
-    ids=["greedy", "sampled", "prefixes"],
+    ("objective", "decoding"), [(LINES, DRAFTED), (LINES, ONE), (PREFIX, GREEDY)],
+    ids=["drafted", "sampled", "prefixes"],
 )  # fmt: skip
 def test_the_parts_add_up_to_the_text(objective, decoding):
     """One part for the prompt and one per piece; samples depend on the prompt's number."""
@@ -28,7 +29,9 @@ def test_the_parts_add_up_to_the_text(objective, decoding):
         stop = behind[2:4]
         if len(stop) == 2:
             end = whole.text[: whole.text.index(stop, len(whole.text) - len(behind))]
+            passes = writer.acceptance.passes
             assert "".join(writer.stream(params, prompt, 9, number, [stop])) == end
+            assert (writer.acceptance.passes > passes) == (decoding.draft is not None)
             ((short,),) = writer.generate(params, [prompt], 9, first=number, stop=["?", stop])
             assert (short.text, short.ids) == (end, whole.ids)
 

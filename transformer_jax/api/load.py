@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.api.ensemble import TrainedEnsemble
-from transformer_jax.api.stored import read
+from transformer_jax.api.stored import read, write_alike
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.disk import DiskError, writing
@@ -80,7 +80,7 @@ def load_ensemble(
     A checkpoint named twice is a member twice, with a warning.
 
     Raises:
-      UserError: if a directory holds no such model, or tokenizers differ.
+      UserError: if a directory holds no such model, or tokenizers or what models write differ.
     """
     paths = [workdirs] if isinstance(workdirs, str | Path) else list(workdirs)
     names = [None] if checkpoint is None else str(checkpoint).split(",")
@@ -90,6 +90,12 @@ def load_ensemble(
             raise UserError(
                 f"--workdir={path}: its tokenizer differs from that of {paths[0]}; the models of "
                 "an ensemble must write the same pieces"
+            )
+        theirs, ours = (one.experiment.objective for one in (member, members[0]))
+        if not write_alike(theirs, ours):
+            raise UserError(
+                f"--workdir={path}: was trained with objective.name={theirs.name!r}, and "
+                f"{paths[0]} with {ours.name!r}; the models of an ensemble must have the same one"
             )
     counts = Counter((str(member.path), *member.steps) for member in members)
     for (place, *steps), count in counts.items():

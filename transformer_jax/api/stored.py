@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
+from transformer_jax.config import DecodingConfig, Experiment, MeshConfig, ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.search.speculative import LOOKUPS
@@ -90,12 +90,18 @@ def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> 
             "it on the same data with the same config.tokenizer fields, or name another directory"
         )
     theirs, ours = stored.experiment.objective, experiment.objective
-    if theirs.kind != ours.kind and not (theirs.translates and ours.translates):
+    if not write_alike(theirs, ours):
         raise UserError(
             f"{named}was trained with objective.name={theirs.name!r}, and cannot draft for a "
             f"model of {ours.name!r}; name one with the same objective"
         )
     return Draft(stored.model, stored.params)
+
+
+def write_alike(one: ObjectiveConfig, other: ObjectiveConfig) -> bool:
+    """Return whether models of two objectives can write one text, piece by piece."""
+    kinds = {one.kind, other.kind}
+    return len(kinds) == 1 or kinds <= {"translate", "prefix_lm"}
 
 
 class Companions:

@@ -28,7 +28,7 @@ from transformer_jax.workdir import WorkDir
 WORKDIR = "the work directory of a run, as train.py writes it"
 WORKDIRS = (
     "the work directory of a run; given several times, the models form an ensemble, which needs "
-    "the same tokenizer and uses the settings of the first"
+    "the same tokenizer and objective and uses the settings of the first"
 )
 CHECKPOINTS = (
     "best, last, a step or average:N; several, as in best,last,1200, form an ensemble too; with "

@@ -43,7 +43,7 @@ _SAMPLING = {
 def main(argv: Sequence[str]) -> int:
     """Generate text, and return the exit code."""
     arguments, overrides = _parser().read(argv)
-    overrides += _as_overrides(arguments)
+    overrides = _with_options(arguments, overrides)
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
     check_files(arguments)
 
@@ -97,7 +97,10 @@ def _parser() -> Parser:
     return parser
 
 
-def _as_overrides(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+def _with_options(
+    arguments: argparse.Namespace, overrides: list[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Return the overrides of the config, those that options stand for included."""
     if arguments.prompt is not None and arguments.input is not None:
         raise UserError("--prompt and --input: give one of them")
     if "" in arguments.stop:
@@ -105,17 +108,18 @@ def _as_overrides(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     if arguments.stream:
         if len(arguments.prompt or []) != 1 or arguments.json or arguments.output is not None:
             raise UserError("--stream: shows the text of one --prompt, without --json or --output")
-        arguments.beam_size = arguments.beam_size or (None if _samples(arguments) else "1")
+        overrides = [("decoding.search", "beam"), ("decoding.beam_size", "1"), *overrides]
     given = {name: getattr(arguments, name) for name in _SAMPLING}
     fields = [(f"decoding.{name}", value) for name, value in given.items() if value is not None]
     if _samples(arguments):
         if arguments.beam_size is not None:
             raise UserError("--beam-size: searches for the best text, without sampling; leave it "
                             "out, or --sample and its options")  # fmt: skip
-        return [("decoding.search", "sample"), *fields]
+        return [*overrides, ("decoding.search", "sample"), *fields]
     if arguments.beam_size is not None:
-        return [("decoding.search", "beam"), ("decoding.beam_size", arguments.beam_size)]
-    return []
+        beam = ("decoding.search", "beam"), ("decoding.beam_size", arguments.beam_size)
+        return [*overrides, *beam]
+    return overrides
 
 
 def _samples(arguments: argparse.Namespace) -> bool:

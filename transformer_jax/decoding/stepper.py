@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batch import Side
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 
@@ -58,21 +58,23 @@ ENSEMBLES = {
 
 @dataclass(frozen=True)
 class Ensemble:
-    """An ensemble of models; attention is that of the first."""
+    """An ensemble of models, each of which reads the source in its own way; attention is that of
+    the first.
+    """
 
     steppers: Sequence[Stepper]
     mean: Any  # of ENSEMBLES
 
-    def context(self, side: Side) -> Batch:
+    def context(self, side: Side) -> Any:
         """See Stepper."""
-        return self.steppers[0].context(side)
+        return tuple(stepper.context(side) for stepper in self.steppers)
 
     def start(
-        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
+        self, batch: Any, width: int, length: int, reach: int = 1, shortlist: Any = None
     ) -> tuple:
         """See Stepper."""
-        given = batch, width, length, reach, shortlist
-        return tuple(stepper.start(*given) for stepper in self.steppers)
+        given, pairs = (width, length, reach, shortlist), zip(self.steppers, batch, strict=True)
+        return tuple(stepper.start(mine, *given) for stepper, mine in pairs)
 
     def step(
         self,
@@ -117,15 +119,18 @@ class DraftedState:
 class Drafted:
     """A model and a smaller draft model, which the search steps by itself.
 
-    Both rewind together; each reads the source or the prompt for itself.
+    Both rewind together; each reads the source or the prompt for itself, the draft at most the
+    first `reads` positions of it.
     """
 
     model: Stepper
     draft: Stepper
+    reads: int = 1 << 30
 
     def context(self, side: Side) -> Any:
         """See Stepper."""
-        return self.model.context(side), self.draft.context(side)
+        beginning = jax.tree.map(lambda x: x[:, : self.reads], side)
+        return self.model.context(side), self.draft.context(beginning)
 
     def start(
         self, batch: Any, width: int, length: int, reach: int = 1, shortlist: Any = None
@@ -164,5 +169,5 @@ class Drafted:
         """See Stepper."""
         return DraftedState(
             self.model.grow(state.model, src_length, length),
-            self.draft.grow(state.draft, src_length, length),
+            self.draft.grow(state.draft, min(src_length, self.reads), length),
         )

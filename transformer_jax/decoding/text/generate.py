@@ -173,8 +173,7 @@ class Generator:
                 f"prompt {number}: {length} pieces, more than config.model.max_positions="
                 f"{self.positions}; shorten it"
             )
-        if max_tokens is None:
-            return min(MAX_TOKENS, room)
+        max_tokens = min(MAX_TOKENS, room) if max_tokens is None else max_tokens
         if not 1 <= max_tokens * self.config.hypotheses <= HELD_POSITIONS:
             raise UserError(
                 f"max_tokens={max_tokens}: must be at least 1, and with "

@@ -85,9 +85,11 @@ def stepper_maker(
 
     def make_stepper(params: Any) -> Stepper:
         steppers = [stepper_of(model, mine) for model, mine in zip(every, params, strict=True)]
-        drafts = [steppers.pop()] if draft is not None else []
+        last = None if draft is None else steppers.pop()
         stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
-        return Drafted(stepper, *drafts) if drafts else stepper
+        if draft is None or last is None:
+            return stepper
+        return Drafted(stepper, last, fewest_positions([draft]))
 
     return make_stepper
 
@@ -142,7 +144,8 @@ def fewest_positions(models: Sequence[Model]) -> int:
 
 def room_behind(models: Sequence[Model], length: int) -> int:
     """Return how many pieces may be written for a source or a prompt of this length."""
-    return fewest_positions(models) - (length if models[0].config.one_sequence else 0)
+    configs = [model.config for model in models]
+    return min((c.position_limit or NO_LIMIT) - length * c.one_sequence for c in configs)
 
 
 def until_eos(tokens: list[int], special: Special = OURS) -> list[int]:

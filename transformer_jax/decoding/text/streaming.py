@@ -132,25 +132,30 @@ class Alone(NamedTuple):
                 "decoding.search='sample' with num_samples=1"
             )
         state, shown, done = self.begin(), 0, False
-        while not done and shown < limit:
-            state = self._programs[1](self._every, search, state)
-            tokens, position, (done,) = jax.device_get((state.tokens, state.position, state.done))
-            pieces = tokens[0, 0, shown + 1 : position[0] + 1].tolist()
-            shown = position[0]
-            if done:
-                self._count(state)
-            yield from (piece for piece in pieces if piece != search.special.pad)
+        position = drafts = None
+        try:
+            while not done and shown < limit:
+                state = self._programs[1](self._every, search, state)
+                now = state.tokens, state.position, state.drafts, state.done
+                tokens, position, drafts, (done,) = jax.device_get(now)
+                pieces = tokens[0, 0, shown + 1 : position[0] + 1].tolist()
+                shown = position[0]
+                yield from (piece for piece in pieces if piece != search.special.pad)
+        finally:  # also if nobody wants the rest
+            self._count(position, drafts)
 
     def found(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the hypotheses [W L], best first, and their scores [W]."""
         state = self._programs[2](self._every, self.search, self.begin())
-        self._count(state)
-        tokens, scores = jax.device_get((state.finished, state.scores))
+        tokens, scores, *counts = jax.device_get(
+            (state.finished, state.scores, state.position, state.drafts)
+        )
+        self._count(*counts)
         return tokens[0, :, 1:], scores[0]
 
-    def _count(self, state: SearchState) -> None:
-        if state.drafts is not None and self.acceptance is not None:
-            self.acceptance.add(*jax.device_get((state.position, state.drafts)))
+    def _count(self, position: Any, drafts: Any) -> None:
+        if drafts is not None and self.acceptance is not None:
+            self.acceptance.add(position, drafts)
 
     @property
     def _every(self) -> list[Any]:
