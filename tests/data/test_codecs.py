@@ -392,8 +392,9 @@ def test_values_are_numbers_in_the_unit_of_training(tmp_path):
     for text in ("", "one", "nan", "inf"):
         with pytest.raises(UserError, match=r"is not a number, such as 3\.5"):
             codec.encode([text])
-    with pytest.raises(UserError, match=r"^config\.data\.train: all 2 numbers are 4"):
-        values.train(CONFIG, ["4", "4.0"])
+    for texts, same in ((["4", "4.0"], "2 numbers are 4"), (["0.1"] * 3, r"3 numbers are 0\.1")):
+        with pytest.raises(UserError, match=rf"^config\.data\.train: all {same}"):
+            values.train(CONFIG, texts)
     pair.save(tmp_path)
     assert TokenizerPair.load(tmp_path, False, ("bytes", "values")).digest == pair.digest
     for content in (b"x", b"{}", b'{"mean": 1, "deviation": 0}'):
