@@ -269,10 +269,10 @@ def test_the_most_frequent_words_are_pieces():
     assert ids == [[5, UNK, 6, UNK, 7, UNK, EOS]]  # what is named stands in no text
     assert codec.decode(ids[0]) == "The [UNK] sat [UNK] . [UNK]"
     assert codec.word_starts().all()
-    config = dataclasses.replace(config, lowercase=True, symbols=("<2de>", "@x@"))
-    lower = words.train(config, WORDS)
-    assert lower.pieces(range(4, 9)) == ["<2de>", "@x@", "the", "sat", "."]
-    assert lower.encode(["THE @X@ <2DE>"], eos=False) == [[6, 5, 4]]
+    config = dataclasses.replace(config, lowercase=True, symbols=("<2de>", "@x@", "<BT>"))
+    lower = words.train(config, [*WORDS, *["<BT>"] * 9])
+    assert lower.pieces(range(4, 9)) == ["<2de>", "@x@", "<BT>", "the", "sat"]
+    assert lower.encode(["THE @X@ <2DE> <BT>"], eos=False) == [[7, 5, 4, 6]]
     message = r"vocab_size=99: the corpus has 10 words, plus 4 named pieces; lower it to 14$"
     with pytest.raises(UserError, match=message):
         words.train(dataclasses.replace(CONFIG, vocab_size=99), WORDS)
