@@ -299,6 +299,7 @@ def test_bounds_by_hand():
     assert choose_bounds(np.array([3]), 8) == [3]
     assert choose_bounds(np.array([2, 2, 2, 9, 10]), 2) == [2, 10]
     assert choose_bounds(np.array([5, 1, 3]), 8) == [1, 3, 5]
+    assert choose_bounds(np.array([7, 100_000]), 8) == [7, 100_000]  # no square of the longest
 
 
 @pytest.mark.parametrize(

@@ -269,10 +269,10 @@ def test_the_most_frequent_words_are_pieces():
     assert ids == [[5, UNK, 6, UNK, 7, UNK, EOS]]  # text never yields a named piece
     assert codec.decode(ids[0]) == "The [UNK] sat [UNK] . [UNK]"
     assert codec.word_starts().all()
-    config = dataclasses.replace(config, lowercase=True, symbols=("<2de>", "@x@"))
-    lower = words.train(config, WORDS)
-    assert lower.pieces(range(4, 9)) == ["<2de>", "@x@", "the", "sat", "."]
-    assert lower.encode(["THE @X@ <2DE>"], eos=False) == [[6, 5, 4]]
+    config = dataclasses.replace(config, lowercase=True, symbols=("<2de>", "@x@", "<BT>"))
+    lower = words.train(config, [*WORDS, *["<BT>"] * 9])
+    assert lower.pieces(range(4, 9)) == ["<2de>", "@x@", "<BT>", "the", "sat"]
+    assert lower.encode(["THE @X@ <2DE> <BT>"], eos=False) == [[7, 5, 4, 6]]
     message = r"vocab_size=99: the corpus has 10 words, plus 4 named pieces; lower it to 14$"
     with pytest.raises(UserError, match=message):
         words.train(dataclasses.replace(CONFIG, vocab_size=99), WORDS)
@@ -392,8 +392,9 @@ def test_values_are_standardised_by_the_training_numbers(tmp_path):
     for text in ("", "one", "nan", "inf"):
         with pytest.raises(UserError, match=r"is not a number, such as 3\.5"):
             codec.encode([text])
-    with pytest.raises(UserError, match=r"^config\.data\.train: all 2 numbers are 4"):
-        values.train(CONFIG, ["4", "4.0"])
+    for texts, same in ((["4", "4.0"], "2 numbers are 4"), (["0.1"] * 3, r"3 numbers are 0\.1")):
+        with pytest.raises(UserError, match=rf"^config\.data\.train: all {same}"):
+            values.train(CONFIG, texts)
     pair.save(tmp_path)
     assert TokenizerPair.load(tmp_path, False, ("bytes", "values")).digest == pair.digest
     for content in (b"x", b"{}", b'{"mean": 1, "deviation": 0}'):

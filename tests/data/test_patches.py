@@ -166,6 +166,12 @@ def test_validation_is_not_augmented(config, tmp_path):
         ({"images": PICTURES, "labels": LABELS, "names": NAMES[:2]}, {},
          ["label 2 of entry 3 is outside the 2 names"]),
         ({"images": PICTURES, "labels": LABELS[:, None]}, {}, ["shape (7, 1)"]),
+        ({"images": PICTURES, "labels": LABELS / 1, "names": NAMES}, {},
+         ["labels must be whole numbers", "float64"]),
+        ({"images": PICTURES, "labels": NAMES[LABELS], "names": NAMES}, {}, ["whole numbers"]),
+        ({"images": PICTURES, "labels": LABELS, "names": NAMES[None]}, {}, ["shape (1, 3)"]),
+        ({"images": LABELS, "labels": LABELS}, {},
+         ["config.data.source_language='images'", "not an array such as a picture", "another"]),
     ],
 )  # fmt: skip
 def test_malformed_array_files_are_rejected(arrays, fields, words, tmp_path):

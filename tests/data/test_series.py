@@ -127,8 +127,9 @@ def test_unsuitable_series_are_rejected(config, tmp_path):
     (tmp_path / "empty.csv").write_text("date\n")
     with pytest.raises(UserError, match=r"empty\.csv: contains no series"):
         sources.load(dataclasses.replace(config, train=("empty",)), "train", OBJECTIVE)
-    with pytest.raises(UserError, match="channel 2 is 0 in all 120 rows"):
-        series.train(SourceConfig(), [VALUES * [1, 0, 1]])
+    for value in (0, 0.1):  # whose mean over 120 rows is not 0.1 to the last bit
+        with pytest.raises(UserError, match=f"channel 2 is {value} in all 120 rows"):
+            series.train(SourceConfig(), [VALUES * [1, 0, 1] + [0, value, 0]])
     with pytest.raises(UserError, match="part 2 has 2 channels, but the first has 3"):
         series.train(SourceConfig(), [VALUES, VALUES[:, :2]])
     with pytest.raises(UserError, match=r"series 1: has shape \(120, 2\)"):

@@ -110,6 +110,8 @@ def test_parts_are_joined_in_order(tmp_path):
     assert found.tgt == ["two de 1", "two de 2", "one de 1", "one de 2"]
     assert found[2] == {"src": "one en 1", "tgt": "one de 1"}
     assert len(found) == 4
+    beside = ObjectiveConfig("translate", document="file", parts=("mono=denoising",))
+    assert sources.load(corpus(tmp_path, train=("two", "one")), "train", beside) == found
 
 
 def test_plain_files_take_precedence_over_archives_on_each_side(tmp_path):

@@ -5,6 +5,7 @@ import itertools
 import os
 
 import by_formula
+import numpy as np
 import pytest
 from tiny import MODEL, VOCAB
 
@@ -23,7 +24,9 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batching import Shape
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.batching import PLANS, Shape
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
 from transformer_jax.training.cost import longest_shape, roughly, step_cost
@@ -113,6 +116,25 @@ def test_operations_of_an_encoder():
         by_hand += 6 * 4 * 6 * config.d_model * {"tag": 3, "answer": 2}.get(name, 0)
         assert counted == (by_hand, ())
         assert longest_shape(experiment) == Shape(longest_shape(experiment).rows, *shape[1:])
+
+
+def test_packed_rows_hold_several_windows():
+    """The longest shape is that of the plan of batches, whose rows are longer than a window."""
+    windows = Ragged.from_lists([[5] * 8] * 9)
+    for batching, length in (("bucket", 8), ("pack", 24)):
+        data = DataConfig(
+            max_length=24, tokens_per_batch=96, rows_divisible_by=1, batching=batching
+        )  # fmt: skip
+        experiment = Experiment(
+            model=dataclasses.replace(MODEL, architecture="decoder", num_encoder_layers=6),
+            data=data,
+            objective=ObjectiveConfig("language_model", window=8),
+            evaluation=EvaluationConfig(bleu_sentences=0),
+            checkpoint=CheckpointConfig(best_by="loss"),
+        )  # fmt: skip
+        store = TokenStore(windows.emptied(), windows)
+        plan = PLANS[batching](store, np.arange(9), data, 0)
+        assert plan.shapes == [longest_shape(experiment)] == [Shape(96 // length, 0, length)]
 
 
 def test_operations_of_r_drop_accumulation_and_muon():

@@ -397,7 +397,8 @@ class TokenizerConfig:
     # Applied to characters before anything else, by SentencePiece's rule of that name; "_cf" also
     # folds case, "identity" changes nothing.
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
-    max_lines: int = 5_000_000  # lines sampled to train a model, joint or not
+    # Lines sampled to train a model, joint or not; SentencePiece skips those above 4,192 bytes.
+    max_lines: int = 5_000_000
     # Pieces that are never split or merged where they occur in a text: tags ("<2de>"),
     # placeholders. They count towards vocab_size.
     symbols: tuple[str, ...] = ()

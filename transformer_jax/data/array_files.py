@@ -27,6 +27,11 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
         path = Path(config.directory or ".") / f"{part}.npz"
         found = _read(path, config, split)
         src, tgt = found[config.source_language], found[config.target_language]
+        if src.ndim < 2:
+            raise UserError(
+                f"config.data.source_language={config.source_language!r}: {path} has one number or "
+                "text for each example there, not an array such as a picture; name another"
+            )
         if config.source_language == config.target_language:
             values, labels = values + list(src), labels + [""] * len(src)
             continue
@@ -86,6 +91,11 @@ def _named(path: Path, labels: np.ndarray, names: np.ndarray | None) -> list[str
         raise UserError(f"{path}: labels have shape {labels.shape}; give one per row, as in [n]")
     if names is None:
         return _texts(labels)
+    if labels.dtype.kind not in "iub" or names.ndim != 1:
+        raise UserError(
+            f"{path}: with names, labels must be whole numbers and names one text each, as in [k], "
+            f"not {labels.dtype} and an array of shape {names.shape}"
+        )
     bad = ~((labels >= 0) & (labels < len(names)))
     if bad.any():
         first = int(bad.argmax())

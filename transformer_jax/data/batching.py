@@ -133,22 +133,26 @@ def rows_for(config: DataConfig, length: int) -> int:
 
 
 def choose_bounds(lengths: np.ndarray, count: int) -> list[int]:
-    """Return at most `count` bucket lengths with the least padding (dynamic programming)."""
-    histogram = np.bincount(lengths)
-    longest = len(histogram) - 1
-    below = np.cumsum(histogram)  # below[b]: sequences of length at most b
-    # cost[b]: fewest positions that cover all lengths up to b, with b as the last bound
-    cost = below * np.arange(longest + 1.0)
+    """Return at most `count` bucket lengths with the least padding (dynamic programming over the
+    lengths that occur, in memory proportional to their number).
+    """
+    bounds, counts = np.unique(lengths, return_counts=True)
+    below = np.cumsum(counts)  # below[b]: sequences of length at most bounds[b]
+    # cost[b]: fewest positions that cover all lengths up to bounds[b], the last bound
+    cost = below * bounds.astype(np.float64)
     history = []
-    for _ in range(min(count, len(np.unique(lengths))) - 1):
-        step = cost[:, None] + (below[None, :] - below[:, None]) * np.arange(longest + 1.0)
-        step[np.tril_indices(longest + 1)] = np.inf  # the previous bound is smaller
-        history.append(step.argmin(0))
-        cost = step.min(0)
-    bounds = [longest]
+    for _ in range(min(count, len(bounds)) - 1):
+        before, cost = cost, np.full(len(bounds), np.inf)
+        best = np.zeros(len(bounds), np.int64)  # the previous bound, which is smaller
+        for b in range(1, len(bounds)):
+            costs = before[:b] + (below[b] - below[:b]) * bounds[b]
+            best[b] = costs.argmin()
+            cost[b] = costs[best[b]]
+        history.append(best)
+    chosen = [len(bounds) - 1]
     for best in reversed(history):
-        bounds.append(int(best[bounds[-1]]))
-    return [int(b) for b in reversed(bounds)]
+        chosen.append(int(best[chosen[-1]]))
+    return bounds[chosen[::-1]].tolist()
 
 
 class BatchSource:

@@ -69,7 +69,7 @@ def load(
     place = f"config.data.{split}={getattr(config, split)}"
     if objective.one_sided:
         config = replace(config, source_language=config.target_language)
-    if objective.document == "file":
+    if objective.one_sided and objective.document == "file":  # else that of its parts
         source = text_files.documents
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)

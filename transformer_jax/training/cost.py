@@ -69,7 +69,7 @@ def step_of(
 def longest_shape(experiment: Experiment) -> Shape:
     """Return the shape that takes the most memory: rows of maximum length on each side."""
     objective, length = experiment.objective, experiment.data.max_length
-    if objective.windowed:
+    if objective.windowed and experiment.data.batching != "pack":
         length = objective.window
     batch = blank(objective_named(objective.name), Shape(1, 1, 1))
     src, tgt = (length * (side is not None) for side in batch[:2])

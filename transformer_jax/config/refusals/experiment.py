@@ -202,6 +202,11 @@ def _check_objective(run: "Experiment") -> None:
         f"data.prefixes={data.prefixes}: {name} has no source side; set it to ()",
     )
     check(
+        not data.prefixes or (objective.kind != "tag" and codec != "trees"),
+        f"data.prefixes={data.prefixes}: {name} with tgt.codec={codec!r} needs something for each "
+        "word of a source, and a prefix has nothing; set it to ()",
+    )
+    check(
         not data.subword_dropout or run.tokenizer.model is None,
         f"data.subword_dropout={data.subword_dropout}: needs a tokenizer trained "
         "here, whose merges are in the order of its pieces; set it to 0",
@@ -211,6 +216,13 @@ def _check_objective(run: "Experiment") -> None:
         not named or not {*SIZED} & {*run.codecs} or run.tokenizer.vocab_size > named + 5,
         f"tokenizer.vocab_size={run.tokenizer.vocab_size}: {named} of the pieces are named ones, "
         f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
+    )
+    taken = run.init.source is not None and run.init.tokenizer  # with the symbols that it has
+    doubled = [piece for piece in run.tokenizer.symbols if piece in objective.symbols]
+    check(
+        taken or not doubled,
+        f"tokenizer.symbols={run.tokenizer.symbols}: {name} adds {', '.join(doubled)} itself; "
+        "remove it",
     )
     check(
         objective.kind not in NO_CHOICE or run.training.r_drop is None,

@@ -139,6 +139,13 @@ def check_windows(run: "Experiment") -> None:
         f"evaluation.bleu_sentences={run.evaluation.bleu_sentences}: {name} has no "
         "references; set it to 0, and checkpoint.best_by='loss'",
     )
+    check(
+        objective.kind not in ("classify", "regress")
+        or run.src.codec in VECTORS
+        or objective.window > 2,
+        f"objective.window={objective.window}: {name} reads BOS, pieces and EOS, and there is no "
+        "room for a piece; raise it to 3 or more",
+    )
     _check_read(run, objective)
 
 

@@ -92,8 +92,9 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Series:
             )
     rows = np.concatenate(values)
     mean, deviation = rows.mean(0), rows.std(0)
-    if not deviation.all():
-        column = int(deviation.argmin()) + 1
+    constant = (rows == rows[0]).all(0) | (deviation == 0)  # rounding may leave a deviation
+    if constant.any():
+        column = int(constant.argmax()) + 1
         raise UserError(
             f"config.data.train: channel {column} is {mean[column - 1]:g} in all {len(rows)} rows, "
             "so nothing can be learned from it; remove it"

@@ -173,5 +173,9 @@ def _explain(config: TokenizerConfig, message: str) -> str:
             "raise it, or lower config.tokenizer.character_coverage"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
-        return "config.data.train: all lines are empty; a tokenizer cannot be trained on them"
+        return (
+            "config.data.train: all lines are empty, or longer than 4,192 bytes, which "
+            "SentencePiece skips; a tokenizer cannot be trained on them; cut them into shorter "
+            "ones, or choose another codec"
+        )
     return f"config.tokenizer: SentencePiece could not train: {message}"

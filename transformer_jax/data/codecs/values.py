@@ -95,6 +95,7 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     if len(known) < len(values):
         raise UserError(f"config.data.train: {texts[values.index(None)]!r} is not a number")
     mean, deviation = float(np.mean(known)), float(np.std(known))
-    if not 0 < deviation < math.inf:
+    # The deviation of equal numbers need not be 0 after rounding.
+    if len({*known}) < 2 or not 0 < deviation < math.inf:
         raise UserError(f"config.data.train: all {len(known)} numbers are {mean:g}")
     return Values.of(mean, deviation)

@@ -5,7 +5,7 @@ Also for text already segmented by another program, whose pieces are then the wo
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Words(Listed):
         return [framed(self._cut(text), bos, eos) for text in texts]
 
     def _cut(self, text: str) -> list[int]:
-        return [self._words.get(word, UNK) for word in _cut(text, self._lowercase)]
+        return [self._words.get(word, UNK) for word in _cut(text, self._lowercase, self._words)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
@@ -55,8 +55,9 @@ class Words(Listed):
         return np.ones(self.size, bool)
 
 
-def _cut(text: str, lowercase: bool) -> list[str]:
-    return (text.lower() if lowercase else text).split()
+def _cut(text: str, lowercase: bool, kept: Container[str]) -> list[str]:
+    """Return the words, in lower case if requested, except those `kept`."""
+    return [x.lower() if lowercase and x not in kept else x for x in text.split()]
 
 
 def _read(model: bytes) -> tuple[list[str], dict[str, int], bool]:
@@ -82,7 +83,7 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     """
     counts: Counter[str] = Counter()
     for text in sampled(texts, config.max_lines):
-        counts.update(_cut(text, config.lowercase))
+        counts.update(_cut(text, config.lowercase, config.symbols))
     for piece in (*SPELLED, *symbols, *config.symbols):
         counts.pop(piece, None)
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
