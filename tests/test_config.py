@@ -1044,6 +1044,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.evaluation.bleu_sentences=10", "no BLEU", "set it to 0"]),
         (MODEL_OF_CODES | {"model.decoder_pattern": ("linear", "ssru")},
          ["config.model.decoder_pattern=('linear', 'ssru')", "reads all codes", "choose another"]),
+        (MODEL_OF_CODES | {"model.decoder_pattern": ("conformer",)},
+         ["config.model.residual='post_norm'", "decoder_pattern=('conformer',)", "'pre_norm'"]),
         ({"evaluation.every_steps": 1500},
          ["config.evaluation.every_steps=1500", "checkpoint.every_steps=1000"]),
         ({"evaluation.checkpoint": "average:6"},

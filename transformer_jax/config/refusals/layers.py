@@ -17,11 +17,6 @@ def without_scores(pattern: Iterable[str]) -> list[str]:
 
 def check_mixers(model: "ModelConfig") -> None:
     """Reject mixers in the wrong stack, and fields that do not go with them."""
-    check(
-        "conformer" not in model.encoder_pattern or model.residual == "pre_norm",
-        f"residual={model.residual!r}: each sublayer of 'conformer' in encoder_pattern="
-        f"{model.encoder_pattern} is preceded by a norm; choose 'pre_norm'",
-    )
     for name, kinds, why in (
         ("encoder_pattern", ONE_WAY, "runs left to right; an encoder reads the whole text"),
         ("decoder_pattern", WHOLE, "reads whole texts; a decoder does not have the end yet"),
@@ -35,6 +30,11 @@ def check_mixers(model: "ModelConfig") -> None:
             )
     for name in ("encoder_pattern", "decoder_pattern"):
         pattern = getattr(model, name)
+        check(
+            "conformer" not in pattern or model.residual == "pre_norm",
+            f"residual={model.residual!r}: each sublayer of 'conformer' in {name}={pattern} is "
+            "preceded by a norm; choose 'pre_norm'",
+        )
         others = without_scores(pattern)
         if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
             continue
