@@ -4,7 +4,14 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import SIZE, check, default_unless, either, is_part, within
-from transformer_jax.config.words import CELLS, OWN_FIELDS, RECURRENT, STEM_FIELDS, TWO_WAY
+from transformer_jax.config.words import (
+    CELLS,
+    OWN_FIELDS,
+    PLACES,
+    RECURRENT,
+    STEM_FIELDS,
+    TWO_WAY,
+)
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import ModelConfig
@@ -34,6 +41,13 @@ def check_perceiver(model: "ModelConfig") -> None:
         not perceives or model.layer_sharing != "universal",
         "layer_sharing='universal': adds positions to each layer's input, and latents have none; "
         "choose 'all'",
+    )
+    check(
+        not perceives
+        or {*PLACES}.isdisjoint(model.encoder_pattern)
+        or model.max_positions >= model.num_latents,
+        f"max_positions={model.max_positions}: is below num_latents={model.num_latents}, the "
+        f"positions of encoder_pattern={model.encoder_pattern}; raise it or lower num_latents",
     )
 
 
