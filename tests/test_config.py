@@ -1048,6 +1048,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.model.residual='post_norm'", "decoder_pattern=('conformer',)", "'pre_norm'"]),
         (MODEL_OF_LATENTS | {"model.encoder_pattern": ("aft_full",), "model.num_latents": 600},
          ["config.model.max_positions=512", "num_latents=600", "raise it or lower"]),
+        (MODEL_OF_SERIES | {"model.patch_length": 8, "model.patch_stride": 31},
+         ["config.model.patch_stride=31", "model.patch_length=8", "lower it"]),
         ({"evaluation.every_steps": 1500},
          ["config.evaluation.every_steps=1500", "checkpoint.every_steps=1000"]),
         ({"evaluation.checkpoint": "average:6"},

@@ -104,6 +104,11 @@ def _check_forecast(run: "Experiment") -> None:
         "change one of them",
     )
     check(
+        model.patch_stride <= model.patch_length,
+        f"model.patch_stride={model.patch_stride}: is above model.patch_length="
+        f"{model.patch_length}, so the rows between patches would not be read; lower it",
+    )
+    check(
         run.data.batching == "bucket",
         f"data.batching={run.data.batching!r}: a row of objective.name='forecast' is a "
         "window; choose 'bucket'",
