@@ -74,10 +74,11 @@ def check_stem(model: "ModelConfig") -> None:
     within(1, 10, stem_layers=model.stem_layers)
     within(1, SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
     placed = model.grid_positions != "none"
+    patched = model.stem not in ("embedding", "series") and bool(model.grid)
     check(
-        not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
-        f"grid_positions={model.grid_positions!r}: needs a stem of vectors, the rows and columns "
-        "of a picture in grid, and a d_model divisible by 4; leave it at 'none'",
+        not placed or (patched and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: needs a stem of patches of pictures, their rows "
+        "and columns in grid, and a d_model divisible by 4; leave it at 'none'",
     )
     for name, stem in STEM_FIELDS.items():
         read = name == "grid" and (placed or model.architecture == "prefix_decoder")

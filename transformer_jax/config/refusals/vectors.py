@@ -83,6 +83,11 @@ def _check_source(run: "Experiment") -> None:
         f"model.stem='convolution': src.codec={codec!r} produces no patches; choose 'conv1d'",
     )
     check(
+        model.grid_positions == "none" or codec == "patches",
+        f"model.grid_positions={model.grid_positions!r}: src.codec={codec!r} has no rows and "
+        "columns of patches; set it to 'none'",
+    )
+    check(
         model.stem != "convolution" or run.src.patch_size == 2**model.stem_layers,
         f"model.stem_layers={model.stem_layers}: reduces patches of {2**model.stem_layers} pixels "
         f"to one vector, but src.patch_size={run.src.patch_size}; change one of them",
