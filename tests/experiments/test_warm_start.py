@@ -237,26 +237,24 @@ def test_sizes_and_names_that_do_not_fit_are_refused(source):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "maps", "message"),
     [
-        ({"frozen": ("encoder",)}, r"config.optimizer.frozen: 'encoder' matches no parameter"),
-        ({"rate_factors": ("x=2",)}, r"config.optimizer.rate_factors: 'x' matches no parameter"),
-        ({"unfrozen": ("bias",)}, r"config.optimizer.unfrozen: 'bias' matches no parameter"),
-        ({"frozen": (".*",)}, "leaves nothing to train"),
+        ({"frozen": ("encoder",)}, (), r"optimizer.frozen: 'encoder' matches no parameter"),
+        ({"rate_factors": ("x=2",)}, (), r"optimizer.rate_factors: 'x' matches no parameter"),
+        ({"unfrozen": ("bias",)}, (), r"optimizer.unfrozen: 'bias' matches no parameter"),
+        ({"frozen": (".*",)}, (), "leaves nothing to train"),
+        ({}, ("gate",), r"config.model.lora_maps=\('query', 'gate'\): no layer .* map 'gate'"),
     ],
 )
-def test_patterns_are_held_against_the_parameters(fields, message):
-    lora, init = dataclasses.replace(SMALL.model, lora_rank=2), InitConfig(source="runs/other")
-    optimizer = OptimizerConfig(**fields)
+def test_patterns_and_maps_are_held_against_the_parameters(fields, maps, message):
+    """No activation of this model has a gate."""
+    lora = dataclasses.replace(SMALL.model, lora_rank=2, lora_maps=("query", *maps))
+    optimizer, init = OptimizerConfig(**fields), InitConfig(source="runs/other")
     experiment = dataclasses.replace(SMALL, model=lora, init=init, optimizer=optimizer)
+    model = build(lora, VOCAB, VOCAB)
+    params = jax.eval_shape(lambda key: init_params(model, key), jax.random.key(0))
     with pytest.raises(UserError, match=message):
-        selected.check(experiment, nn.unbox(init_shapes()))
-
-
-def init_shapes():
-    return jax.eval_shape(
-        lambda key: init_params(build(MODEL, VOCAB, VOCAB), key), jax.random.key(0)
-    )
+        selected.check(experiment, nn.unbox(params))
 
 
 def test_factors_multiply_and_fall_from_layer_to_layer():

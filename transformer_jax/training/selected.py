@@ -83,7 +83,8 @@ def check(experiment: Experiment, params: Any) -> None:
     """Check the patterns against the model's parameters.
 
     Raises:
-      UserError: if a pattern matches none, or nothing is left to train.
+      UserError: if a pattern matches none, the model lacks a map that low-rank adaptation names, or
+        nothing is left to train.
     """
     every, optimizer = jax.tree.leaves(names(params)), experiment.optimizer
     named = [("frozen", pattern) for pattern in optimizer.frozen]
@@ -94,6 +95,13 @@ def check(experiment: Experiment, params: Any) -> None:
             raise UserError(
                 f"config.optimizer.{field}: {pattern!r} matches no parameter; names are like "
                 f"{every[0]}, and a pattern must match a whole name"
+            )
+    maps = experiment.model.lora_maps if experiment.model.lora_rank is not None else ()
+    for map_name in maps:
+        if not any(matches((rf"(.*/)?(src_|tgt_)?{map_name}/{lora.A}",), name) for name in every):
+            raise UserError(
+                f"config.model.lora_maps={maps}: no layer of this model has a map {map_name!r}; "
+                "remove it"
             )
     frozen = frozen_of(optimizer, experiment.model)
     if frozen is not None and all(jax.tree.leaves(frozen(params))):
