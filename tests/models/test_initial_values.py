@@ -132,6 +132,15 @@ def test_an_encoder_starts_likewise(name):
             assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5), path
 
 
+@pytest.mark.parametrize(("name", "deviation"), [("t5", 1.0), ("gpt2", 0.02)])
+def test_a_query_stream_starts_like_a_piece(name, deviation):
+    config = dataclasses.replace(
+        BASE, architecture="two_stream", num_encoder_layers=6, initializer=name
+    )
+    values = start(config)["mask_emb"]
+    assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5)
+
+
 @pytest.mark.parametrize(
     ("changes", "betas"),
     [
