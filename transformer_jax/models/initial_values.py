@@ -26,6 +26,7 @@ HEADS = (  # of an encoder
     "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
     "ctc_head",
 )  # fmt: skip
+KNOWN = (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds")
 CROSS_LAYERS = ("input_layer", "output_layer")  # a Perceiver's
 
 
@@ -129,7 +130,7 @@ def _cross(config: ModelConfig, stack: str) -> bool:
 
 
 def _check_known(config: ModelConfig, module: str, names: list[str]) -> None:
-    if module not in (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds"):
+    if module not in KNOWN:
         raise UserError(
             f"config.model.initializer={config.initializer!r}, residual={config.residual!r}: "
             f"neither defines initial values of {'/'.join(names)}; choose 'xavier' and another "

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import check, default_unless, either, is_part
-from transformer_jax.config.words import ATTENTION, FREE, HEADLESS, ONE_WAY, TWO_WAY, WHOLE
+from transformer_jax.config.words import (
+    ATTENTION,
+    FREE,
+    HEADLESS,
+    ONE_WAY,
+    OWN_VALUES,
+    TWO_WAY,
+    WHOLE,
+)
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import ModelConfig
@@ -88,3 +96,26 @@ def check_reversible(model: "ModelConfig") -> None:
         "layer_sharing", "layer_drop_rate", "layer_loop", "remat",
         because="residual='reversible' inverts its layers one by one in the backward pass",
     )  # fmt: skip
+
+
+def check_initial_values(model: "ModelConfig") -> None:
+    """Reject initialisations that contradict each other or do not cover the whole model."""
+    check(
+        model.initializer == "xavier" or model.residual != "deep_norm",
+        f"initializer={model.initializer!r}: residual='deep_norm' has its own initialisation, a "
+        "multiple of Xavier's; choose 'xavier' or another residual",
+    )
+    deep = "encoder_decoder", "encoder", "decoder", "two_stream"
+    check(
+        model.residual != "deep_norm" or model.architecture in deep,
+        "residual='deep_norm': has constants for a single stack and for an encoder-decoder, "
+        f"not for architecture={model.architecture!r}; choose another",
+    )
+    kinds = {kind for name in model.stacks for kind in getattr(model, f"{name}_pattern")}
+    plain = model.initializer == "xavier" and model.residual != "deep_norm"
+    check(
+        plain or (kinds.isdisjoint(OWN_VALUES) and model.architecture != "autoencoder"),
+        f"initializer={model.initializer!r}, residual={model.residual!r}: neither defines initial "
+        f"values of all parts of architecture={model.architecture!r} with layers of "
+        f"{sorted(kinds)}; choose 'xavier' and another residual",
+    )
