@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from transformer_jax.config import DataConfig, ObjectiveConfig, SourceConfig, TokenizerConfig
+from transformer_jax.config import (
+    DataConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
 from transformer_jax.data import sources
 from transformer_jax.data.augmenting import AUGMENTATIONS, augmented
 from transformer_jax.data.batch import one_per_row
@@ -79,6 +85,28 @@ def test_several_pictures_per_example_are_concatenated():
     assert np.array_equal(read, each)
     with pytest.raises(UserError, match="those of training have 2 pictures each, with 8 rows"):
         two.encode(PICTURES[:1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"stem": "linear", "grid_positions": "sinusoidal", "grid": (3, 2)},
+         r"config\.model\.grid=\(3, 2\): .* 2 rows and 3 columns .* \(2, 3\)"),
+        ({"stem": "convolution", "grid": (1, 3)}, r"config\.model\.grid=\(1, 3\): .* \(2, 3\)"),
+        ({"stem": "convolution", "grid": (2, 3)},
+         r"config\.model\.stem='convolution': reads one picture, .* 2; choose 'linear'"),
+    ],
+)  # fmt: skip
+def test_a_model_of_another_grid_or_of_one_picture_is_refused(fields, words):
+    """Else positions would begin again inside a picture, and patches be left unread."""
+    pairs = PICTURES[:6].reshape(3, 2, 8, 12, 3)
+    codec = patches.train(SourceConfig("patches", patch_size=4), pairs)
+    one = ModelConfig(
+        architecture="encoder", stem="linear", grid_positions="sinusoidal", grid=(2, 3)
+    )
+    codec.check_read_by(one)  # each picture has the positions of all
+    with pytest.raises(UserError, match=words):
+        codec.check_read_by(ModelConfig(architecture="encoder", **fields))
 
 
 def test_model_inputs_have_mean_0_and_variance_1(config, tmp_path):

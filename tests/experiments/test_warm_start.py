@@ -249,30 +249,25 @@ def test_a_rename_precedes_a_parameter_that_has_the_name(source):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "maps", "message"),
     [
-        ({"frozen": ("encoder",)}, r"config.optimizer.frozen: 'encoder' matches no parameter"),
-        ({"rate_factors": ("x=2",)}, r"config.optimizer.rate_factors: 'x' matches no parameter"),
-        ({"unfrozen": ("bias",)}, r"config.optimizer.unfrozen: 'bias' matches no parameter"),
-        ({"frozen": (".*",)}, "leaves nothing to train"),
-        ({"layer_decay": 0.5}, "layer_decay: the depth of latents is not defined"),
-        ({}, r"config.model.lora_maps=\('gate',\): the model has none of these"),
+        ({"frozen": ("encoder",)}, (), r"optimizer.frozen: 'encoder' matches no parameter"),
+        ({"rate_factors": ("x=2",)}, (), r"optimizer.rate_factors: 'x' matches no parameter"),
+        ({"unfrozen": ("bias",)}, (), r"optimizer.unfrozen: 'bias' matches no parameter"),
+        ({"frozen": (".*",)}, (), "leaves nothing to train"),
+        ({"layer_decay": 0.5}, (), "layer_decay: the depth of latents is not defined"),
+        ({}, ("gate",), r"config.model.lora_maps=\('query', 'gate'\): no layer .* map 'gate'"),
     ],
 )
-def test_patterns_are_checked_against_the_parameters(fields, message):
-    maps = ("query",) if fields else ("gate",)
-    lora = dataclasses.replace(MODEL, lora_rank=2, lora_maps=maps)
-    init, optimizer = InitConfig(source="runs/other"), OptimizerConfig(**fields)
+def test_patterns_and_maps_are_checked_against_the_parameters(fields, maps, message):
+    """No activation of this model has a gate."""
+    lora = dataclasses.replace(SMALL.model, lora_rank=2, lora_maps=("query", *maps))
+    optimizer, init = OptimizerConfig(**fields), InitConfig(source="runs/other")
     experiment = dataclasses.replace(SMALL, model=lora, init=init, optimizer=optimizer)
-    params = nn.unbox(init_shapes(lora)) | {"latents": 0}
+    model = build(lora, VOCAB, VOCAB)
+    params = jax.eval_shape(lambda key: init_params(model, key), jax.random.key(0))
     with pytest.raises(UserError, match=message):
-        selected.check(experiment, params)
-
-
-def init_shapes(model):
-    return jax.eval_shape(
-        lambda key: init_params(build(model, VOCAB, VOCAB), key), jax.random.key(0)
-    )
+        selected.check(experiment, nn.unbox(params) | {"latents": 0})
 
 
 def test_rate_factors_multiply_and_decay_with_depth():

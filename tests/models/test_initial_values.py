@@ -1,6 +1,7 @@
 """Initial values of parameters: standard deviations as published, and DeepNorm's factors."""
 
 import dataclasses
+import typing
 
 import flax.linen as nn
 import jax
@@ -10,10 +11,11 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from tiny import MODEL, VOCAB
 
-from transformer_jax.config import ModelConfig
+from transformer_jax.config import MixerKind, ModelConfig
+from transformer_jax.config.words import ONE_WAY, WITHIN
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build, init_params
-from transformer_jax.models.initial_values import INITIALIZERS, restarted
+from transformer_jax.models.initial_values import INITIALIZERS, KNOWN, restarted
 from transformer_jax.nn.residual import deep_norm
 
 # No two sizes are equal.
@@ -132,6 +134,15 @@ def test_encoder_heads_and_token_types_are_initialised(name):
             assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5), path
 
 
+@pytest.mark.parametrize(("name", "deviation"), [("t5", 1.0), ("gpt2", 0.02)])
+def test_a_query_stream_starts_like_a_piece(name, deviation):
+    config = dataclasses.replace(
+        BASE, architecture="two_stream", num_encoder_layers=6, initializer=name
+    )
+    values = start(config)["mask_emb"]
+    assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5)
+
+
 @pytest.mark.parametrize(
     ("changes", "betas"),
     [
@@ -199,3 +210,23 @@ def test_an_unknown_parameter_is_rejected():
     assert restarted(BASE, odd, KEY) is odd
     with pytest.raises(UserError, match=r"initializer='t5'.*encoder/layer_0/odd/kernel.*'xavier'"):
         restarted(dataclasses.replace(BASE, initializer="t5"), odd, KEY)
+
+
+def test_what_has_no_initial_values_is_refused_at_once():
+    """Before the data is read: layers of every kind, as the names of their maps say."""
+    for kind in typing.get_args(MixerKind):
+        stack = "decoder" if kind in ONE_WAY else "encoder"
+        plain = ModelConfig(
+            architecture=stack, d_model=8, d_ff=8, num_heads=2, residual="pre_norm",
+            window=2 if kind in WITHIN else None,
+            **{f"num_{stack}_layers": 1, f"{stack}_pattern": (kind,)},
+        )  # fmt: skip
+        params = flatten_dict(abstract_params(build(plain, 9, 9)), sep="/")
+        maps = {path.split("/")[-2] for path in params if path.endswith(("/kernel", "/table"))}
+        if maps <= {*KNOWN}:
+            dataclasses.replace(plain, initializer="gpt2")
+        else:
+            with pytest.raises(UserError, match=rf"initializer='gpt2'.*{kind}.*'xavier'"):
+                dataclasses.replace(plain, initializer="gpt2")
+    with pytest.raises(UserError, match=r"initializer='gpt2'.*'autoencoder'"):
+        ModelConfig(architecture="autoencoder", stem="linear", initializer="gpt2")

@@ -327,12 +327,12 @@ class ModelConfig:
 
     @property
     def kv_heads(self) -> int:
-        """Channels of each head that rotary positions rotate."""
+        """Key and value heads."""
         return self.num_kv_heads or self.num_heads
 
     @property
     def rotated_channels(self) -> int:
-        """Channels of each head that rotary positions turn."""
+        """Channels of each head that rotary positions rotate."""
         return int(self.key_size * self.rope_fraction)
 
     def patches(self, window: int) -> int:

@@ -17,6 +17,7 @@ from transformer_jax.data.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import classes, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
@@ -66,6 +67,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         symbols = experiment.objective.symbols
         given = train.src, train.tgt, codecs, symbols, experiment.src
         tokenizers = taken or train_pair(tokenizer, *given)
+    if isinstance(tokenizers.src, Patches):
+        tokenizers.src.check_read_by(experiment.model)
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt
     if "class" in watched.predicts:
         _check(data, train, held_out, lambda x, place: classes.check(said, x.tgt, place))

@@ -20,12 +20,13 @@ from transformer_jax.nn.residual import deep_norm
 
 INWARD = ("query", "key", "value", "up", "gate")  # kernels [in, out...]
 OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
-EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding")
+EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding", "mask_emb")  # XLNet's is a vector
 POSITIONS = ("positions", "src_positions", "tgt_positions", "query_positions")
 HEADS = (  # of an encoder
     "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
     "ctc_head",
 )  # fmt: skip
+KNOWN = (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds")
 CROSS_LAYERS = ("input_layer", "output_layer")  # a Perceiver's
 
 
@@ -102,11 +103,11 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
         names = [entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)]
         # Relative positions, stems and connectors keep their own initialisation.
         own = not {"relative_positions", "stem", "connector"}.isdisjoint(names)
-        if names[-1] not in ("kernel", "table") or own:
+        if names[-1] not in ("kernel", "table", "mask_emb") or own:
             return values
         stack = names[0] if names[0] in ("encoder", "decoder", *CROSS_LAYERS) else ""
-        parameter = Parameter(names[-2], stack, values)
-        _check_known(config, names)
+        parameter = Parameter(names[-2:][0], stack, values)  # a vector is its own module
+        _check_known(config, parameter.module, names)
         std = deviation(config, parameter)
         if std is None:
             return values * _gain(config, parameter)
@@ -128,8 +129,8 @@ def _cross(config: ModelConfig, stack: str) -> bool:
     return config.architecture == "encoder_decoder" and stack == "decoder"
 
 
-def _check_known(config: ModelConfig, names: list[str]) -> None:
-    if names[-2] not in (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds"):
+def _check_known(config: ModelConfig, module: str, names: list[str]) -> None:
+    if module not in KNOWN:
         raise UserError(
             f"config.model.initializer={config.initializer!r}, residual={config.residual!r}: "
             f"neither defines initial values of {'/'.join(names)}; choose 'xavier' and another "

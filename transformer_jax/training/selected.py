@@ -84,8 +84,8 @@ def check(experiment: Experiment, params: Any) -> None:
     """Check the patterns against the model's parameters.
 
     Raises:
-      UserError: if a pattern matches none, nothing is left to train, or `layer_decay` does not
-        know where a parameter is.
+      UserError: if a pattern matches none, nothing is left to train, the model lacks a map that
+        low-rank adaptation names, or `layer_decay` does not know where a parameter is.
     """
     every, optimizer = jax.tree.leaves(names(params)), experiment.optimizer
     named = [("frozen", pattern) for pattern in optimizer.frozen]
@@ -98,8 +98,13 @@ def check(experiment: Experiment, params: Any) -> None:
                 f"{every[0]}, and a pattern must match a whole name"
             )
     rate_factors(optimizer, params)
-    frozen, maps = frozen_of(optimizer, experiment.model), experiment.model.lora_maps
-    if experiment.model.lora_rank is not None and not any(x.endswith(f"/{lora.A}") for x in every):
-        raise UserError(f"config.model.lora_maps={maps}: the model has none of these; name others")
+    maps = experiment.model.lora_maps if experiment.model.lora_rank is not None else ()
+    for map_name in maps:
+        if not any(matches((rf"(.*/)?(src_|tgt_)?{map_name}/{lora.A}",), name) for name in every):
+            raise UserError(
+                f"config.model.lora_maps={maps}: no layer of this model has a map {map_name!r}; "
+                "remove it"
+            )
+    frozen = frozen_of(optimizer, experiment.model)
     if frozen is not None and all(jax.tree.leaves(frozen(params))):
         raise UserError(f"config.optimizer.frozen={optimizer.frozen}: leaves nothing to train")

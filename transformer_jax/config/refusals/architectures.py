@@ -4,7 +4,14 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import SIZE, check, default_unless, either, is_part, within
-from transformer_jax.config.words import CELLS, OWN_FIELDS, RECURRENT, STEM_FIELDS, TWO_WAY
+from transformer_jax.config.words import (
+    CELLS,
+    OWN_FIELDS,
+    PLACES,
+    RECURRENT,
+    STEM_FIELDS,
+    TWO_WAY,
+)
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import ModelConfig
@@ -35,6 +42,13 @@ def check_perceiver(model: "ModelConfig") -> None:
         "layer_sharing='universal': adds positions to each layer's input, and latents have none; "
         "choose 'all'",
     )
+    check(
+        not perceives
+        or {*PLACES}.isdisjoint(model.encoder_pattern)
+        or model.max_positions >= model.num_latents,
+        f"max_positions={model.max_positions}: is below num_latents={model.num_latents}, the "
+        f"positions of encoder_pattern={model.encoder_pattern}; raise it or lower num_latents",
+    )
 
 
 def check_autoencoder(model: "ModelConfig") -> None:
@@ -60,10 +74,11 @@ def check_stem(model: "ModelConfig") -> None:
     within(1, 10, stem_layers=model.stem_layers)
     within(1, SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
     placed = model.grid_positions != "none"
+    patched = model.stem not in ("embedding", "series") and bool(model.grid)
     check(
-        not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
-        f"grid_positions={model.grid_positions!r}: needs a stem of vectors, the rows and columns "
-        "of a picture in grid, and a d_model divisible by 4; leave it at 'none'",
+        not placed or (patched and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: needs a stem of patches of pictures, their rows "
+        "and columns in grid, and a d_model divisible by 4; leave it at 'none'",
     )
     for name, stem in STEM_FIELDS.items():
         read = name == "grid" and (placed or model.architecture == "prefix_decoder")

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import check, default_unless, either, is_part
-from transformer_jax.config.words import ATTENTION, FREE, HEADLESS, ONE_WAY, TWO_WAY, WHOLE
+from transformer_jax.config.words import (
+    ATTENTION,
+    FREE,
+    HEADLESS,
+    ONE_WAY,
+    OWN_VALUES,
+    TWO_WAY,
+    WHOLE,
+)
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import ModelConfig
@@ -17,11 +25,6 @@ def without_scores(pattern: Iterable[str]) -> list[str]:
 
 def check_mixers(model: "ModelConfig") -> None:
     """Reject mixers in the wrong stack, and fields that do not go with them."""
-    check(
-        "conformer" not in model.encoder_pattern or model.residual == "pre_norm",
-        f"residual={model.residual!r}: each sublayer of 'conformer' in encoder_pattern="
-        f"{model.encoder_pattern} is preceded by a norm; choose 'pre_norm'",
-    )
     for name, kinds, why in (
         ("encoder_pattern", ONE_WAY, "runs left to right; an encoder reads the whole text"),
         ("decoder_pattern", WHOLE, "reads whole texts; a decoder does not have the end yet"),
@@ -35,6 +38,11 @@ def check_mixers(model: "ModelConfig") -> None:
             )
     for name in ("encoder_pattern", "decoder_pattern"):
         pattern = getattr(model, name)
+        check(
+            "conformer" not in pattern or model.residual == "pre_norm",
+            f"residual={model.residual!r}: each sublayer of 'conformer' in {name}={pattern} is "
+            "preceded by a norm; choose 'pre_norm'",
+        )
         others = without_scores(pattern)
         if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
             continue
@@ -88,3 +96,26 @@ def check_reversible(model: "ModelConfig") -> None:
         "layer_sharing", "layer_drop_rate", "layer_loop", "remat",
         because="residual='reversible' inverts its layers one by one in the backward pass",
     )  # fmt: skip
+
+
+def check_initial_values(model: "ModelConfig") -> None:
+    """Reject initialisations that contradict each other or do not cover the whole model."""
+    check(
+        model.initializer == "xavier" or model.residual != "deep_norm",
+        f"initializer={model.initializer!r}: residual='deep_norm' has its own initialisation, a "
+        "multiple of Xavier's; choose 'xavier' or another residual",
+    )
+    deep = "encoder_decoder", "encoder", "decoder", "two_stream"
+    check(
+        model.residual != "deep_norm" or model.architecture in deep,
+        "residual='deep_norm': has constants for a single stack and for an encoder-decoder, "
+        f"not for architecture={model.architecture!r}; choose another",
+    )
+    kinds = {kind for name in model.stacks for kind in getattr(model, f"{name}_pattern")}
+    plain = model.initializer == "xavier" and model.residual != "deep_norm"
+    check(
+        plain or (kinds.isdisjoint(OWN_VALUES) and model.architecture != "autoencoder"),
+        f"initializer={model.initializer!r}, residual={model.residual!r}: neither defines initial "
+        f"values of all parts of architecture={model.architecture!r} with layers of "
+        f"{sorted(kinds)}; choose 'xavier' and another residual",
+    )

@@ -23,7 +23,12 @@ from transformer_jax.config.refusals.architectures import (
     check_two_stream,
     own_fields,
 )
-from transformer_jax.config.refusals.layers import check_mixers, check_readers, check_reversible
+from transformer_jax.config.refusals.layers import (
+    check_initial_values,
+    check_mixers,
+    check_readers,
+    check_reversible,
+)
 from transformer_jax.config.words import MIXER_FIELDS, RELATIVE, WITHIN
 
 if TYPE_CHECKING:
@@ -46,6 +51,7 @@ def check_model(model: "ModelConfig") -> None:
     check_autoencoder(model)
     check_stem(model)
     _check_scales(model)
+    check_initial_values(model)
     _check_lora(model)
     _check_sizes(model)
     if model.attention == "fused":
@@ -213,7 +219,7 @@ def _check_relative(model: "ModelConfig") -> None:
 
 
 def _check_scales(model: "ModelConfig") -> None:
-    """Reject scales, initialisations and per-layer vectors that do not go together."""
+    """Reject scales and per-layer vectors that do not go together."""
     check(
         not model.logits_scale or model.tied_embeddings != "none",
         "logits_scale=True: is for an output matrix tied to an embedding, and "
@@ -223,17 +229,6 @@ def _check_scales(model: "ModelConfig") -> None:
         not model.logits_scale or model.embedding_norm == "none",
         f"logits_scale=True: embedding_norm={model.embedding_norm!r} already sets the scale of the "
         "logits; set it to False or choose embedding_norm='none'",
-    )
-    check(
-        model.initializer == "xavier" or model.residual != "deep_norm",
-        f"initializer={model.initializer!r}: residual='deep_norm' has its own initialisation, a "
-        "multiple of Xavier's; choose 'xavier' or another residual",
-    )
-    deep = "encoder_decoder", "encoder", "decoder", "two_stream"
-    check(
-        model.residual != "deep_norm" or model.architecture in deep,
-        "residual='deep_norm': has constants for a single stack and for an encoder-decoder, "
-        f"not for architecture={model.architecture!r}; choose another",
     )
     check(
         model.layer_sharing != "universal" or model.sinusoidal,

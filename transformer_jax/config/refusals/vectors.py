@@ -83,6 +83,11 @@ def _check_source(run: "Experiment") -> None:
         f"model.stem='convolution': src.codec={codec!r} produces no patches; choose 'conv1d'",
     )
     check(
+        model.grid_positions == "none" or codec == "patches",
+        f"model.grid_positions={model.grid_positions!r}: src.codec={codec!r} has no rows and "
+        "columns of patches; set it to 'none'",
+    )
+    check(
         model.stem != "convolution" or run.src.patch_size == 2**model.stem_layers,
         f"model.stem_layers={model.stem_layers}: reduces patches of {2**model.stem_layers} pixels "
         f"to one vector, but src.patch_size={run.src.patch_size}; change one of them",
@@ -102,6 +107,11 @@ def _check_forecast(run: "Experiment") -> None:
         f"objective.window={window}: is not model.patch_length={model.patch_length} plus a "
         f"multiple of model.patch_stride={model.patch_stride}, so patches would miss rows; "
         "change one of them",
+    )
+    check(
+        model.patch_stride <= model.patch_length,
+        f"model.patch_stride={model.patch_stride}: is above model.patch_length="
+        f"{model.patch_length}, so the rows between patches would not be read; lower it",
     )
     check(
         run.data.batching == "bucket",

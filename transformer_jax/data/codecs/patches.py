@@ -3,12 +3,13 @@ arXiv:2010.11929).
 """
 
 import json
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import DataConfig, SourceConfig
+from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.data.augmenting import augmented
 from transformer_jax.data.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, hashed
@@ -31,19 +32,24 @@ class Form(NamedTuple):
         return self.pictures, self.height, self.width, self.channels
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """The rows and columns of patches of a picture."""
+        return self.height // self.patch, self.width // self.patch
+
+    @property
     def patches(self) -> int:
         """The number of patches of a picture."""
-        return (self.height // self.patch) * (self.width // self.patch)
+        return math.prod(self.grid)
 
     def cut(self, pictures: np.ndarray) -> np.ndarray:
         """Cut pictures [n H W C] into patches [n L patch*patch*C], pixels row by row."""
-        rows, columns = self.height // self.patch, self.width // self.patch
+        rows, columns = self.grid
         grid = pictures.reshape(-1, rows, self.patch, columns, self.patch, self.channels)
         return grid.swapaxes(2, 3).reshape(len(pictures), rows * columns, -1)
 
     def joined(self, patches: np.ndarray) -> np.ndarray:
         """Return the pictures of patches; the inverse of `cut`."""
-        rows, columns = self.height // self.patch, self.width // self.patch
+        rows, columns = self.grid
         grid = patches.reshape(-1, rows, columns, self.patch, self.patch, self.channels)
         return grid.swapaxes(2, 3).reshape(-1, self.height, self.width, self.channels)
 
@@ -107,6 +113,25 @@ class Patches(VectorCodec):
             return ((vectors - self._means) / self._deviations).astype(np.float32)
 
         return read
+
+    def check_read_by(self, model: ModelConfig) -> None:
+        """Check that a model reads pictures of this form.
+
+        Raises:
+          UserError: if its grid is another, or its stem would read only the first of several.
+        """
+        if model.grid and model.grid != self.form.grid:
+            rows, columns = self.form.grid
+            raise UserError(
+                f"config.model.grid={model.grid}: pictures have {rows} rows and {columns} columns "
+                f"of patches; set it to {self.form.grid}"
+            )
+        each = model.stem != "convolution" or model.architecture == "prefix_decoder"
+        if not each and self.form.pictures > 1:
+            raise UserError(
+                f"config.model.stem={model.stem!r}: reads one picture, and examples have "
+                f"{self.form.pictures}; choose 'linear'"
+            )
 
     def as_bytes(self, vectors: np.ndarray) -> np.ndarray:
         """Return uint8 pixels [... C] for a model's inputs or outputs [... C]."""
