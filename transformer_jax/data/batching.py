@@ -138,17 +138,13 @@ def choose_bounds(lengths: np.ndarray, count: int) -> list[int]:
     """
     bounds, counts = np.unique(lengths, return_counts=True)
     below = np.cumsum(counts)  # below[b]: sequences of length at most bounds[b]
-    # cost[b]: fewest positions that cover all lengths up to bounds[b], the last bound
-    cost = below * bounds.astype(np.float64)
+    cost = below * bounds.astype(np.float64)  # [b]: fewest positions for all up to bounds[b]
     history = []
     for _ in range(min(count, len(bounds)) - 1):
-        before, cost = cost, np.full(len(bounds), np.inf)
-        best = np.zeros(len(bounds), np.int64)  # the previous bound, which is smaller
-        for b in range(1, len(bounds)):
-            costs = before[:b] + (below[b] - below[:b]) * bounds[b]
-            best[b] = costs.argmin()
-            cost[b] = costs[best[b]]
-        history.append(best)
+        costs = (cost[:b] + (below[b] - below[:b]) * bounds[b] for b in range(1, len(bounds)))
+        best, least = zip((0, np.inf), *((c.argmin(), c.min()) for c in costs), strict=True)
+        history.append(best)  # the previous bound, which is smaller
+        cost = np.array(least)
     chosen = [len(bounds) - 1]
     for best in reversed(history):
         chosen.append(int(best[chosen[-1]]))
