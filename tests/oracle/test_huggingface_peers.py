@@ -1,6 +1,7 @@
 """Directories of `transformers`: theirs as ours, ours as theirs, there and back bit for bit."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,10 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import settings, tensors
+from transformer_jax.export.huggingface.families import FAMILIES
+from transformer_jax.export.huggingface.family import from_words
 from transformer_jax.export.huggingface.workdir import import_into
 from transformer_jax.models.build import build_for
 
@@ -61,6 +65,24 @@ def test_theirs_is_ours_and_theirs_again(name, tmp_path, monkeypatch):
     read, back, _ = hf.read(tmp_path / "again")
     assert read.model == experiment.model
     assert identical(params, back)
+
+
+def outcome(family, words):
+    try:
+        return from_words(family, words)
+    except UserError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_missing_key_means_what_it_means_there(name):
+    """The default of their class, or that an import needs it."""
+    family, (kind, settings) = FAMILIES[name], PEERS[name]
+    words, defaults = kind(**settings).to_dict() | {"lm_head": False}, kind().to_dict()
+    for key in {key for key, _ in family.words} & defaults.keys():
+        said = words | {key: defaults[key]}
+        unsaid = outcome(family, {k: v for k, v in said.items() if k != key})
+        assert unsaid in (outcome(family, said), f"{key}: missing"), key
 
 
 def same(family, mine, other) -> None:
@@ -209,6 +231,28 @@ def test_ours_is_theirs_and_ours_again(name, tmp_path):
                 else:
                     wanted = model.translate(line, experiment.decoding, beam_size=beam)
                 assert wanted == text, (beam, line)
+
+
+def test_an_exported_text_ends_where_positions_do(tmp_path):
+    """A prompt has positions, too."""
+    unending = dataclasses.replace(
+        WRITER, decoding=DecodingConfig(beam_size=1, forbidden=("</s>",))
+    )
+    codec = CODECS["characters"].train(unending.tokenizer, LINES, ())
+    mine = trained(unending, None, codec)
+    theirs, _ = exported(unending, mine.params, mine.tokenizers, tmp_path / "out")
+    assert theirs.generate(torch.tensor([[1, 5, 6]])).shape == (1, 64)
+
+
+def test_the_search_is_that_of_the_file_that_generate_reads(tmp_path):
+    """config.json has one only where there is no generation_config.json."""
+    written(peer("bart"), tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_beams": 4}))
+    for beams in (1, 4):
+        theirs = T.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).generation_config.num_beams
+        assert (theirs or 1) == hf.read(tmp_path)[0].decoding.beam_size == beams
+        (tmp_path / "generation_config.json").unlink(missing_ok=True)
 
 
 def byte_level() -> Tokenizer:
