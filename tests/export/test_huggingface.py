@@ -126,6 +126,14 @@ def test_a_word_that_means_another_model_is_refused(family):
                 from_words(family, words | {name: "other"})
 
 
+def test_a_missing_window_is_the_default_one():
+    family = FAMILIES["mistral"]
+    words = to_words(family, of(family)) | {"lm_head": False}
+    assert words.pop("sliding_window") is None
+    with pytest.raises(UserError, match=r"^sliding_window=4096: only None can be imported"):
+        from_words(family, words)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

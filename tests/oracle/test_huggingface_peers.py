@@ -32,10 +32,7 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import settings, tensors
-from transformer_jax.export.huggingface.families import FAMILIES
-from transformer_jax.export.huggingface.family import from_words
 from transformer_jax.export.huggingface.workdir import import_into
 from transformer_jax.models.build import build_for
 
@@ -65,24 +62,6 @@ def test_theirs_is_ours_and_theirs_again(name, tmp_path, monkeypatch):
     read, back, _ = hf.read(tmp_path / "again")
     assert read.model == experiment.model
     assert identical(params, back)
-
-
-def outcome(family, words):
-    try:
-        return from_words(family, words)
-    except UserError as error:
-        return str(error)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_missing_key_means_what_it_means_there(name):
-    """The default of their class, or that an import needs it."""
-    family, (kind, settings) = FAMILIES[name], PEERS[name]
-    words, defaults = kind(**settings).to_dict() | {"lm_head": False}, kind().to_dict()
-    for key in {key for key, _ in family.words} & defaults.keys():
-        said = words | {key: defaults[key]}
-        unsaid = outcome(family, {k: v for k, v in said.items() if k != key})
-        assert unsaid in (outcome(family, said), f"{key}: missing"), key
 
 
 def same(family, mine, other) -> None:
