@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from absl import logging as absl_logging
+from safetensors import SafetensorError
 
 from transformer_jax.errors import UserError
 
@@ -42,8 +43,9 @@ def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
         yield
     except DiskError:
         raise
-    except (OSError, ValueError) as error:
-        found = re.search(r"([^:]*) \[os_error_code=", str(error))  # TensorStore's ValueErrors
+    except (OSError, ValueError, SafetensorError) as error:
+        # TensorStore's ValueErrors, and safetensors' own.
+        found = re.search(r"([^:]*) (\[os_error_code=|\(os error )", str(error))
         if not isinstance(error, OSError) and found is None:
             raise
         reason = found[1].strip() if found else error.strerror if isinstance(error, OSError) else ""

@@ -92,7 +92,7 @@ def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str
         if dataclasses.is_dataclass(hint):
             ready[key] = parse(values[key], hint, f"{path}.{key}")
         else:
-            ready[key] = _checked(f"{path}.{key}", values[key], hint)
+            ready[key] = checked(f"{path}.{key}", values[key], hint)
     try:
         return kind(**ready)
     except UserError as error:
@@ -200,14 +200,14 @@ def describe(kind: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "True or False", str: "text"}[kind]
 
 
-def _checked(path: str, value: Any, kind: Any) -> Any:
+def checked(path: str, value: Any, kind: Any) -> Any:
     """Return `value` as `kind`, with integers widened to float and lists converted to tuples."""
     if isinstance(value, int) and value.bit_length() > 63:  # too long to print, or for a float
         digits = int(value.bit_length() * math.log10(2)) + 1
         raise UserError(f"{path}: a number of about {digits} digits, more than any field takes")
     wrong = UserError(f"{path}={value!r}: must be {describe(kind)}")
     if isinstance(kind, types.UnionType):
-        return None if value is None else _checked(path, value, _without_none(kind))
+        return None if value is None else checked(path, value, _without_none(kind))
     if typing.get_origin(kind) is Literal:
         field = path.removeprefix("config.").partition("[")[0]
         if field in TAKE_PARTS and parts.read(value):
@@ -220,7 +220,7 @@ def _checked(path: str, value: Any, kind: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise wrong
         element = typing.get_args(kind)[0]
-        return tuple(_checked(f"{path}[{i}]", item, element) for i, item in enumerate(value))
+        return tuple(checked(f"{path}[{i}]", item, element) for i, item in enumerate(value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind or (kind is float and not math.isfinite(value)):
@@ -247,4 +247,4 @@ def _read(path: str, text: str, kind: Any) -> Any:
             value = kind(text)
         except ValueError:
             value = text
-    return _checked(path, value, kind)
+    return checked(path, value, kind)

@@ -312,6 +312,17 @@ def test_words_are_split_into_the_longest_pieces(numbers):
     assert starts[ids].tolist() == [True] + [False] * (len(ids) - 1)
 
 
+def test_a_text_that_begins_inside_a_word(numbers):
+    """A span of one, behind a sentinel that is not written."""
+    codec = wordpiece.train(dataclasses.replace(CONFIG, vocab_size=90), numbers.tgt, ("<gap>",))
+    (ids,) = codec.encode(["seventeen one"], eos=False)
+    inside = "".join(codec.pieces(ids[1:-1])).replace("##", "")
+    assert (
+        codec.decode(ids[1:]) == codec.decode([codec.special["gap"], *ids[1:]]) == f"{inside} one"
+    )
+    assert codec.decode([]) == ""
+
+
 def test_wordpiece_training_is_the_same_in_every_process(numbers):
     """The trainer of `tokenizers` numbers characters in the order of a hash table."""
     config = dataclasses.replace(CONFIG, vocab_size=120)

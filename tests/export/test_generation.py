@@ -50,11 +50,30 @@ def test_top_k_defaults_to_50_when_sampling():
         ({"no_repeat_ngram_size": 3}, ["no_repeat_ngram_size"]),
         ({"do_sample": True, "num_beams": 4}, ["num_beams"]),
         ({"max_length": 20, "eos_token_id": [2], "min_p": None, "stop_strings": []}, []),
+        ({"use_cache": True, "_from_model_config": True, "transformers_version": "5.0"}, []),
+        ({"token_healing": True, "watermarking_config": None, "low_memory": True},
+         ["token_healing"]),
+        ({"a_later_setting": 0.3, "another": False}, ["a_later_setting"]),
     ],
-)
+)  # fmt: skip
 def test_ignored_settings_are_named_with_their_values(words, named):
     found = [warning.partition(":")[0] for warning in generation.ignored(words, encodes=False)]
     assert sorted(found) == sorted(f"{name}={words[name]!r}" for name in named)
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "named"),
+    [
+        ({"max_length": 142}, None, ["max_length=142"]),
+        ({"max_length": 512}, None, []),
+        ({"max_length": 512, "max_new_tokens": 20}, None, ["max_new_tokens=20"]),
+        ({"max_new_tokens": 64}, 64, []),
+    ],
+)
+def test_an_output_that_may_be_longer_here_is_named(words, limit, named):
+    """Lengths are relative to a source here, unless the model has few positions."""
+    found = generation.ignored(words, encodes=True, limit=limit)
+    assert [warning.partition(":")[0] for warning in found] == named
 
 
 def test_a_temperature_of_zero_is_rejected():

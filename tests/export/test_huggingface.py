@@ -16,7 +16,8 @@ from declared import choices, undeclared, with_value
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 from tiny import MODEL, VOCAB, random_params
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
+from tokenizers.models import BPE
 
 from transformer_jax.allowed import ANY
 from transformer_jax.config import (
@@ -32,11 +33,12 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS
+from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.directory import family_of, read
 from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA, T5
-from transformer_jax.export.huggingface.family import Fixed, from_words, refuse, to_words
+from transformer_jax.export.huggingface.family import Fixed, Word, from_words, refuse, to_words
 from transformer_jax.models.build import build
 from transformer_jax.nn.feedforward import ACTIVATIONS
 
@@ -119,6 +121,17 @@ def test_a_setting_that_means_another_model_is_rejected(family):
         if isinstance(word, Fixed) and "." not in name:
             with pytest.raises(UserError, match=f"^{name}='other': only {word.value!r} can be"):
                 from_words(family, words | {name: "other"})
+        elif name in words and isinstance(word, Word) and word.read and not word.pairs:
+            with pytest.raises(UserError, match=f"^{name}='other': must be (a (whole )?n|True)"):
+                from_words(family, words | {name: "other"})
+
+
+def test_a_missing_window_is_the_default_one():
+    family = FAMILIES["mistral"]
+    words = to_words(family, of(family)) | {"lm_head": False}
+    assert words.pop("sliding_window") is None
+    with pytest.raises(UserError, match=r"^sliding_window=4096: only None can be imported"):
+        from_words(family, words)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +259,78 @@ def test_shards_bfloat16_and_a_duplicated_tied_table_are_read(tmp_path):
     other = build(dataclasses.replace(config, d_ff=16), VOCAB, VOCAB)
     with pytest.raises(UserError, match=r"has the shape \(24, 24\), not \(16, 24\)"):
         tensors.from_tensors(LLAMA, whole, random_params(other))
+
+
+ENDS = {"eos_token_id": 4}
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "special"),
+    [
+        ({}, {"eos_token_id": [4, 3]}, {"eos": 4, "unk": -1}),
+        ({}, {"eos_token_id": [], "pad_token_id": -1}, {"eos": -1, "pad": -1}),
+        ({"unk_token": ""}, ENDS, {"eos": 4, "unk": -1}),  # as in GPT-2's
+        ({"unk_token": "<unk>"}, ENDS, {"unk": -1}),
+        ({"unk_token": "b"}, ENDS, {"unk": 1}),
+        ({"type": "Unigram", "unk_id": 1, "vocab": [["a", 0.0], ["<unk>", -1.0]]}, {}, {"unk": 1}),
+        (b"\xff", ENDS, r"tokenizer.json: not a tokenizer \('utf-8' codec"),
+        ({}, {"eos_token_id": 6}, r"^eos_token_id=6: must be the number of a piece, less than 6"),
+        ({}, {"bos_token_id": "<s>"}, r"^bos_token_id='<s>': must be the number of a piece"),
+        (
+            {"vocab": {"a": 0, "b": 1, "ab": 7}},
+            ENDS,
+            r"has 8 pieces, but .* embedding 6 rows; call",
+        ),
+    ],
+)
+def test_special_pieces_of_a_tokenizer(model, words, special, tmp_path):
+    content = json.loads(Tokenizer(BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])).to_str())
+    text = model
+    if isinstance(model, dict):
+        kept = {} if "type" in model else content["model"]
+        text = json.dumps(content | {"model": kept | model}).encode()
+    (tmp_path / "tokenizer.json").write_bytes(text)
+    if isinstance(special, str):
+        with pytest.raises(UserError, match=special):
+            tokenizer_json.read(tmp_path, words, 6)
+    else:
+        assert special.items() <= tokenizer_json.read(tmp_path, words, 6).special.items()
+
+
+@pytest.mark.parametrize(
+    ("template", "warns"), [("$A </s>", 0), ("<x> $A </s>", 0), ("$A </s> <x>", 1)]
+)
+def test_pieces_around_a_text_that_are_not_read_here_are_named(template, warns, tmp_path, caplog):
+    """As mBART's piece of a language, after EOS."""
+    tokenizer = Tokenizer(BPE({"a": 0, "</s>": 1, "<x>": 2}, []))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=[("</s>", 1), ("<x>", 2)]
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokenizer_json.read(tmp_path, {"eos_token_id": 1}, 3, "encoder_decoder")
+    assert caplog.text.count("Hugging Face reads '</s> <x>' around a text, but here") == warns
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "longest"),
+    [
+        ("bert", None, 256), ("bert", 128, 128), ("bert", 400, 400), ("bert", int(1e30), 256),
+        ("bert", 1000, 512), ("t5", 128, 128), ("t5", 512, 256), ("llama", 1e30, 256),
+    ],
+)  # fmt: skip
+def test_texts_are_cut_where_the_tokenizer_cuts_them(name, most, longest):
+    model = dataclasses.replace(of(FAMILIES[name]), max_positions=512)
+    found = settings.to_experiment(model, DecodingConfig(), most=most)
+    assert found.data.max_length == longest
+    assert name == "t5" or found.objective.window == longest
+
+
+def test_tensors_that_cannot_be_written_say_why(tmp_path):
+    """Their library has an error type of its own, on a full disk too."""
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(DiskError, match=r"^it cannot be written: Is a directory \("):
+        with writing("it", tmp_path):
+            tensors.save(tmp_path, {"a": np.ones(9, np.float32)})
 
 
 def test_errors_say_why_a_directory_cannot_be_imported(tmp_path):

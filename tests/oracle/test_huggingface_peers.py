@@ -1,6 +1,7 @@
 """Directories of `transformers`: import, export, and round trips that are exact to the bit."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -209,6 +210,28 @@ def test_exported_models_agree_and_round_trip(name, tmp_path):
                 else:
                     wanted = model.translate(line, experiment.decoding, beam_size=beam)
                 assert wanted == text, (beam, line)
+
+
+def test_an_exported_text_ends_where_positions_do(tmp_path):
+    """A prompt has positions, too."""
+    unending = dataclasses.replace(
+        WRITER, decoding=DecodingConfig(beam_size=1, forbidden=("</s>",))
+    )
+    codec = CODECS["characters"].train(unending.tokenizer, LINES, ())
+    mine = trained(unending, None, codec)
+    theirs, _ = exported(unending, mine.params, mine.tokenizers, tmp_path / "out")
+    assert theirs.generate(torch.tensor([[1, 5, 6]])).shape == (1, 64)
+
+
+def test_the_search_is_that_of_the_file_that_generate_reads(tmp_path):
+    """config.json has one only where there is no generation_config.json."""
+    written(peer("bart"), tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_beams": 4}))
+    for beams in (1, 4):
+        theirs = T.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).generation_config.num_beams
+        assert (theirs or 1) == hf.read(tmp_path)[0].decoding.beam_size == beams
+        (tmp_path / "generation_config.json").unlink(missing_ok=True)
 
 
 def byte_level() -> Tokenizer:

@@ -98,8 +98,18 @@ class Imported:
 
     def leads(self) -> dict[str, int]:
         """Return the piece that the tokenizer puts before a text that ends with EOS, if any."""
-        found = self._tokenizer.encode("").ids
+        found = self.around
         return {LEAD: found[0]} if len(found) == 2 and found[1] == self.special["eos"] else {}
+
+    @property
+    def around(self) -> list[int]:
+        """The tokenizer's own special pieces around a text."""
+        return self._tokenizer.encode("").ids
+
+    @property
+    def most(self) -> int:
+        """Number of rows that its pieces need."""
+        return max(self._tokenizer.get_vocab().values(), default=-1) + 1
 
     def is_text(self, piece: int) -> bool:
         """See Codec: only the tokenizer knows which pieces are bytes."""

@@ -76,6 +76,7 @@ def _tokenizer(pieces: Sequence[str], symbols: Sequence[str], lowercase: bool) -
     try:
         from tokenizers import (
             AddedToken,
+            Regex,
             Tokenizer,
             decoders,
             models,
@@ -90,7 +91,10 @@ def _tokenizer(pieces: Sequence[str], symbols: Sequence[str], lowercase: bool) -
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPELLED[UNK]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(_INSIDE, cleanup=True)
+    joined = decoders.WordPiece(_INSIDE, cleanup=True)
+    # A text may begin inside a word, like a span that follows a sentinel.
+    start = decoders.Replace(Regex(rf"\A{_INSIDE}(?=.)"), "")
+    tokenizer.decoder = decoders.Sequence([joined, decoders.Fuse(), start])
     tokenizer.add_tokens([AddedToken(x, normalized=False) for x in symbols])
     return tokenizer
 

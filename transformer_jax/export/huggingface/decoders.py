@@ -141,7 +141,7 @@ OLMO2 = LLAMA._replace(
     fixed={**LLAMA.fixed, "residual": "reordered_norm", "query_key_norm": "all_heads"},
 )  # fmt: skip
 _NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part))
-_NO_WINDOW = (*_NO_BIASES, ("sliding_window", Fixed(None)))
+_NO_WINDOW = (*_NO_BIASES, ("sliding_window", Fixed(None, default=4096)))
 _OFF = (*_NO_BIASES, ("use_sliding_window", Fixed(False)))
 
 # Llama with heads of any size.

@@ -145,10 +145,12 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
     said = _all_words(directory)
     codec = tokenizer_json.read(directory, said, rows, config.architecture)
     try:
-        decoding = generation.read(said, codec) if family.writes else DecodingConfig()
+        search = _search_words(directory)
+        decoding = generation.read(search, codec) if family.writes else DecodingConfig()
     except UserError as error:
         raise UserError(f"{directory / 'generation_config.json'}: {error}") from None
-    experiment = settings.to_experiment(config, decoding, family.predicts)
+    most = said.get("model_max_length")
+    experiment = settings.to_experiment(config, decoding, family.predicts, most)
     return experiment, params, TokenizerPair(codec, labels or codec)
 
 
@@ -156,7 +158,8 @@ def ignored(directory: Path, config: ModelConfig) -> list[str]:
     """Return a warning for each setting of a directory without which generated text may differ."""
     if config.architecture == "encoder":
         return []
-    return generation.ignored(_all_words(directory), config.architecture == "encoder_decoder")
+    encodes = config.architecture == "encoder_decoder"
+    return generation.ignored(_search_words(directory), encodes, config.position_limit)
 
 
 def is_directory(place: Path) -> bool:
@@ -193,9 +196,17 @@ def _rows(family: Family, given: tensors.Tensors) -> int:
 
 
 def _all_words(directory: Path) -> dict[str, Any]:
-    """Return the content of both configs; the generation config takes precedence."""
-    more = directory / "generation_config.json"
-    return _words(directory / "config.json") | (_words(more) if more.exists() else {})
+    """Return the content of all configs; the generation config takes precedence."""
+    paths = [directory / f"{name}config.json" for name in ("tokenizer_", "", "generation_")]
+    return {k: v for path in paths if path.exists() for k, v in _words(path).items()}
+
+
+def _search_words(directory: Path) -> dict[str, Any]:
+    """Return what `generate` reads: where there is no generation config, config.json has it."""
+    path = directory / "generation_config.json"
+    if path.exists():
+        return _words(path)
+    return {k: v for k, v in _words(directory / "config.json").items() if k in generation.KEYS}
 
 
 def _words(path: Path) -> dict[str, Any]:

@@ -7,10 +7,11 @@ and imported if the table lists the value of each key.
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from transformer_jax.allowed import ANY, Allowed, among, refused
 from transformer_jax.config import ModelConfig
+from transformer_jax.door import checked
 from transformer_jax.errors import UserError
 from transformer_jax.export.neutral import NEUTRAL
 
@@ -199,7 +200,7 @@ def _look_up(words: Mapping[str, Any], name: str, word: Word | Part | Fixed) -> 
 
 def _ours(name: str, word: Word, theirs: Any) -> Any:
     if not word.pairs:
-        return theirs
+        return checked(name, theirs, get_type_hints(ModelConfig)[word.field])
     for value, ours in word.pairs:
         if value == theirs:
             return ours

@@ -1,9 +1,10 @@
 """Conversion between a directory's generation_config.json and DecodingConfig."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config import DataConfig, DecodingConfig, Experiment
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 
@@ -33,6 +34,25 @@ _NEUTRAL: Mapping[str, tuple] = {
     "top_h": (0, 1),
     "typical_p": (1,),
 }
+_NOTHING: tuple = (False, 0, "", [], {})  # the neutral values of all others
+# Settings that `read` or `ignored` takes.
+_TAKEN = (
+    "bos_token_id", "decoder_start_token_id", "do_sample", "early_stopping", "eos_token_id",
+    "length_penalty", "max_length", "max_new_tokens", "no_repeat_ngram_size", "num_beams",
+    "pad_token_id", "suppress_tokens", "temperature", "top_k", "top_p",
+)  # fmt: skip
+KEYS = {*_TAKEN, *_NEUTRAL}
+# Settings that change only how fast a text is found, what is returned with it, or how a text ends
+# that is cut at its greatest length.
+_WITHOUT_EFFECT = (
+    "_from_model_config", "assistant_confidence_threshold", "assistant_early_exit",
+    "assistant_lookbehind", "cache_config", "cache_implementation", "compile_config",
+    "disable_compile", "forced_eos_token_id", "is_assistant", "low_memory", "max_cache_len",
+    "max_matching_ngram_size", "num_assistant_tokens", "num_assistant_tokens_schedule",
+    "num_return_sequences", "output_attentions", "output_hidden_states", "output_logits",
+    "output_scores", "prompt_lookup_num_tokens", "remove_invalid_values",
+    "return_dict_in_generate", "target_lookbehind", "transformers_version", "use_cache",
+)  # fmt: skip
 _TOP_K = 50  # Hugging Face's default for sampling
 
 
@@ -46,10 +66,13 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     never = _never(codec) | {codec.piece_id(piece) for piece in decoding.forbidden}
     found: dict[str, Any] = {
         **special_words(codec),
-        "max_new_tokens": min(longest, limit or longest),
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "suppress_tokens": sorted(never) or None,
     }
+    if limit and experiment.model.architecture == "decoder":  # of a prompt and its text together
+        found["max_length"] = limit
+    else:
+        found["max_new_tokens"] = min(longest, limit or longest)
     if experiment.model.architecture == "encoder_decoder":
         found["decoder_start_token_id"] = codec.special["bos"]
     if decoding.search == "sample":
@@ -93,15 +116,22 @@ def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
     return DecodingConfig(beam_size=words.get("num_beams") or 1, **common)
 
 
-def ignored(words: Mapping[str, Any], encodes: bool) -> list[str]:
+def ignored(words: Mapping[str, Any], encodes: bool, limit: int | None = None) -> list[str]:
     """Return a warning for each setting that may make generated text differ from Hugging Face's;
-    `encodes`: prompts are read by an encoder.
+    `encodes`: prompts are read by an encoder; `limit`: number of positions.
     """
     found = [
-        f"{name}={words[name]!r}: not imported"
-        for name, neutral in _NEUTRAL.items()
-        if words.get(name) is not None and words[name] not in neutral
-    ]
+        f"{name}={value!r}: not imported"
+        for name, value in words.items()
+        if name not in (*_TAKEN, *_WITHOUT_EFFECT)
+        and value is not None and value not in _NEUTRAL.get(name, _NOTHING)
+    ]  # fmt: skip
+    name = "max_new_tokens" if words.get("max_new_tokens") else "max_length"
+    ours = int(DecodingConfig.max_length_ratio * DataConfig.max_length)
+    ours = min(ours + DecodingConfig.max_extra_length, limit or sys.maxsize)
+    if encodes and (words.get(name) or ours) < ours:
+        found.append(f"{name}={words[name]}: not imported; to end texts there, set "
+                     "decoding.max_length_ratio=0 and decoding.max_extra_length")  # fmt: skip
     size, ends = words.get("no_repeat_ngram_size"), words.get("eos_token_id")
     if size and not encodes:
         found.append(f"no_repeat_ngram_size={size}: the n-grams of a prompt may be repeated here")

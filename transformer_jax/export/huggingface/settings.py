@@ -145,10 +145,20 @@ def labels(words: Mapping[str, Any], predicts: tuple[str, ...]) -> Codec | None:
 
 
 def to_experiment(
-    model: ModelConfig, decoding: DecodingConfig, predicts: tuple[str, ...] = ("tokens",)
+    model: ModelConfig,
+    decoding: DecodingConfig,
+    predicts: tuple[str, ...] = ("tokens",),
+    most: Any = None,
 ) -> Experiment:
-    """Return the experiment of an imported model: its objective and codecs, with its own search."""
-    longest = min(DataConfig.max_length, model.position_limit or DataConfig.max_length)
+    """Return the experiment of an imported model: its objective and codecs, with its own search.
+
+    `most` is the length that its tokenizer cuts texts to, if any.
+    """
+    usual = DataConfig.max_length
+    most = int(most) if isinstance(most, int | float) and 0 < most < 2**31 else None
+    # An encoder's whole window; elsewhere this may be far more than a batch holds.
+    longest = most if most and model.architecture == "encoder" else min(usual, most or usual)
+    longest = min(longest, model.position_limit or longest)
     side = SourceConfig(codec="huggingface")
     tgt = SideConfig(codec="huggingface")
     common: dict[str, Any] = {"model": model, "tgt": tgt, "decoding": decoding,

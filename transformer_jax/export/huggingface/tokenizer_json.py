@@ -6,6 +6,7 @@ such as "</s>".
 
 import copy
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.codecs.wordpiece import WordPiece
 from transformer_jax.errors import UserError
 
+log = logging.getLogger("transformer_jax")
 _PAD, _BOS, _EOS, _UNK = SPELLED
 _NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces with names in Hugging Face
 # Their names in tokenizers of encoders, and their spellings in BERT and RoBERTa.
@@ -185,46 +187,64 @@ def read(
     """
     path = directory / "tokenizer.json"
     try:
-        content = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError:
         raise UserError(
             f"{path}: cannot be read; write one with transformers.AutoTokenizer.from_pretrained"
             "(...).save_pretrained(...)"
         ) from None
-    special = {name: _one(words.get(f"{name}_token_id")) for name in ("pad", "bos", "eos")}
+    special = {name: _id(words, f"{name}_token_id", rows) for name in ("pad", "bos", "eos")}
     if words.get("decoder_start_token_id") is not None:  # the first piece of an output
-        special["bos"] = _one(words["decoder_start_token_id"])
+        special["bos"] = _id(words, "decoder_start_token_id", rows)
     try:
-        unknown = json.loads(content)["model"].get("unk_token")
-        special["unk"] = NONE
-        codec = Imported.of(content, special, rows)
-        if unknown is not None:
-            special["unk"] = codec.piece_id(unknown)
-            codec = Imported.of(content, special, rows)
+        text = content.decode()
+        model = json.loads(text)["model"]
+        codec = Imported.of(text, special | {"unk": NONE}, rows)
+        unknown = [piece for piece in [model.get("unk_token")] if piece and codec.has(piece)]
+        special["unk"] = codec.piece_id(unknown[0]) if unknown else model.get("unk_id", NONE)
         if architecture == "encoder":
-            special |= _of_encoder(directory, codec)
+            special |= _of_encoder(words, codec)
         if architecture == "encoder_decoder":
-            special |= codec.leads()
-        return Imported.of(content, special, rows)
+            special |= _lead(path, codec)
+        codec = Imported.of(text, special, rows)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not a tokenizer ({error})") from None
+    if codec.most > rows:
+        raise UserError(
+            f"{path}: has {codec.most} pieces, but the model's embedding {rows} rows; call "
+            "model.resize_token_embeddings(len(tokenizer)) and save both again"
+        )
+    return codec
 
 
-def _of_encoder(directory: Path, codec: Imported) -> dict[str, int]:
+def _lead(path: Path, codec: Imported) -> dict[str, int]:
+    """Return the piece before every text, if there is one."""
+    lead, around = codec.leads(), codec.around
+    read = [*lead.values(), codec.special["eos"]]
+    if around and around != read:
+        theirs, ours = (" ".join(codec.pieces(ids)) for ids in (around, read))
+        log.warning("%s: Hugging Face reads %r around a text, but here only %r is read: outputs "
+                    "will differ", path, theirs, ours)  # fmt: skip
+    return lead
+
+
+def _of_encoder(words: Mapping[str, Any], codec: Imported) -> dict[str, int]:
     """Return those of BERT's CLS, SEP and MASK that exist, by our names."""
-    path = directory / "tokenizer_config.json"
-    said = json.loads(path.read_bytes()) if path.exists() else {}
     found: dict[str, int] = {}
     for ours, usual in _USUAL.items():
-        name = said.get(_OF_ENCODERS.get(f"{ours}_token", f"{ours}_token"))
+        name = words.get(_OF_ENCODERS.get(f"{ours}_token", f"{ours}_token"))
         name = name["content"] if isinstance(name, dict) else name
         known = [piece for piece in (name, *usual) if piece and codec.has(piece)]
         found |= {ours: codec.piece_id(known[0])} if known else {}
     return found
 
 
-def _one(ids: Any) -> int:
+def _id(words: Mapping[str, Any], name: str, rows: int) -> int:
     """Return the first of the ids that a config may name, or NONE."""
-    if isinstance(ids, list):
-        return ids[0]
-    return NONE if ids is None else ids
+    ids = words.get(name)
+    first = [*ids, NONE][0] if isinstance(ids, list) else ids
+    if first is None:
+        return NONE
+    if type(first) is not int or first >= rows:
+        raise UserError(f"{name}={ids!r}: must be the number of a piece, less than {rows}")
+    return max(first, NONE)
