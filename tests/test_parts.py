@@ -60,6 +60,12 @@ def triangle(peak, warmup, total, d_model):
 def no_norm(x):
     return x
 
+class Unscaled(nn.Module):
+    """A norm that takes no epsilon."""
+
+    def __call__(self, x):
+        return standardised(x, 0)
+
 class Words:
     """The share of words that are references' in their places."""
 
@@ -226,6 +232,8 @@ def test_refused_at_the_door(folder, monkeypatch, field, value, message):
         ("model.activation", "no_norm", "must have function, gated as .*Activation does"),
         ("objective.name", "Beginnings", "is a class, but an instance is expected"),
         ("optimizer.schedule", "beginnings", "must have __call__"),
+        ("model.norm", "Unscaled", r"must take \(epsilon\) as .*LayerNorm does"),
+        ("optimizer.schedule", "no_norm", r"must take \(factor, warmup, total, d_model\)$"),
     ],
 )  # fmt: skip
 def test_of_the_kind_of_its_table(folder, field, name, message):
