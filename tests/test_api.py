@@ -262,7 +262,7 @@ def test_an_average_never_overwrites(run, tmp_path):
 
 
 def test_nothing_to_load(tmp_path):
-    with pytest.raises(UserError, match=r"no config\.json here; train first, or check --workdir$"):
+    with pytest.raises(UserError, match=r"no config\.json here; train first, or check the path$"):
         transformer_jax.load(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 

@@ -238,7 +238,7 @@ def test_a_directory_that_holds_no_run(place, command, what, monkeypatch, capsys
     monkeypatch.chdir(place)
     argv = [f"--workdir={what}", *NEED_CHECKPOINTS.get(command, [])]
     error = refusal(cannot(command), argv, place, monkeypatch, capsys)
-    assert error == f"error: {place}/{what}: no config.json here; train first, or check --workdir\n"
+    assert error == f"error: {place}/{what}: no config.json here; train first, or check the path\n"
 
 
 @pytest.mark.parametrize("command", NEED_CHECKPOINTS)
