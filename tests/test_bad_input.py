@@ -265,7 +265,7 @@ def test_a_run_without_a_tokenizer(trained, place, command, monkeypatch, capsys)
     ("name", "shown"),
     [
         ("30", "checkpoint=30: not saved; the saved steps are [10, 20]"),
-        ("average:3", "checkpoint=average:3: only 2 are saved, [10, 20]"),
+        ("average:3", "checkpoint=average:3: only 2 are saved, [10, 20]; average fewer"),
         ("newest", "checkpoint='newest': must be best, last, a step, or average:N"),
     ],
 )
@@ -302,7 +302,10 @@ def test_wrong_arguments_of_evaluate(trained, place, argv, shown, monkeypatch, c
 @pytest.mark.parametrize(
     ("argv", "shown"),
     [
-        (["--output=mean", "--last=3"], "checkpoint=average:3: only 2 are saved, [10, 20]"),
+        (
+            ["--output=mean", "--last=3"],
+            "checkpoint=average:3: only 2 are saved, [10, 20]; average fewer",
+        ),
         (["--output=mean", "--last=0"], "checkpoint='average:0': must be"),
         (["--output=mean", "--last=x"], "argument --last: invalid int value: 'x'"),
         (["--output=run", "--last=2"], "/run: holds a run already; name a new directory"),
