@@ -67,7 +67,11 @@ def get_config(variant: str = "mnist"):
     c.data.source = "arrays"
     c.data.source_language, c.data.target_language = "images", "labels"
     c.data.directory = "data/mnist" if _SIDES[variant] == 28 else "data/cifar10"
-    c.data.how_to_get = "write train.npz and validation.npz with `images` and `labels`"
+    c.data.how_to_get = (
+        "write train.npz and validation.npz with `images` and `labels`, or add "
+        "--config.data.source=folders for folders train/LABEL and validation/LABEL"
+    )
+    c.data.test = c.data.validation
     c.data.max_length = patches + 1
     c.data.tokens_per_batch = 256 * (patches + 1)
     c.data.num_buckets = 1

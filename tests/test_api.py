@@ -274,7 +274,7 @@ def test_save_average_writes_only_new_work_directories(run, tmp_path):
 
 
 def test_a_missing_work_directory_is_rejected_and_not_created(tmp_path):
-    with pytest.raises(UserError, match=r"no config\.json here; train first, or check --workdir$"):
+    with pytest.raises(UserError, match=r"no config\.json here; train first, or check the path$"):
         transformer_jax.load(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 

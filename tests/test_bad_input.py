@@ -240,7 +240,7 @@ def test_a_directory_without_a_run_is_rejected(place, command, what, monkeypatch
     monkeypatch.chdir(place)
     argv = [f"--workdir={what}", *NEED_CHECKPOINTS.get(command, [])]
     error = refusal(main_of(command), argv, place, monkeypatch, capsys)
-    assert error == f"error: {place}/{what}: no config.json here; train first, or check --workdir\n"
+    assert error == f"error: {place}/{what}: no config.json here; train first, or check the path\n"
 
 
 @pytest.mark.parametrize("command", NEED_CHECKPOINTS)
@@ -267,7 +267,7 @@ def test_a_run_without_a_tokenizer_is_rejected(trained, place, command, monkeypa
     ("name", "shown"),
     [
         ("30", "checkpoint=30: not saved; the saved steps are [10, 20]"),
-        ("average:3", "checkpoint=average:3: only 2 are saved, [10, 20]"),
+        ("average:3", "checkpoint=average:3: only 2 are saved, [10, 20]; average fewer"),
         ("newest", "checkpoint='newest': must be best, last, a step, or average:N"),
     ],
 )
@@ -304,7 +304,10 @@ def test_invalid_evaluate_arguments_are_rejected(trained, place, argv, shown, mo
 @pytest.mark.parametrize(
     ("argv", "shown"),
     [
-        (["--output=mean", "--last=3"], "checkpoint=average:3: only 2 are saved, [10, 20]"),
+        (
+            ["--output=mean", "--last=3"],
+            "checkpoint=average:3: only 2 are saved, [10, 20]; average fewer",
+        ),
         (["--output=mean", "--last=0"], "checkpoint='average:0': must be"),
         (["--output=mean", "--last=x"], "argument --last: invalid int value: 'x'"),
         (["--output=run", "--last=2"], "/run: holds a run already; name a new directory"),

@@ -245,7 +245,10 @@ def test_an_average_of_the_last_excludes_an_older_best(tmp_path):
     [
         ("7", "checkpoint=7: not saved; the saved steps are [1, 2, 3, 4, 5, 6]"),
         ("0", "checkpoint=0: not saved; the saved steps are [1, 2, 3, 4, 5, 6]"),
-        ("average:7", "checkpoint=average:7: only 6 are saved, [1, 2, 3, 4, 5, 6]"),
+        (
+            "average:7",
+            "checkpoint=average:7: only 6 are saved, [1, 2, 3, 4, 5, 6]; average fewer",
+        ),
         ("average:0", "checkpoint='average:0': must be best, last, a step, or average:N"),
         ("average:", "checkpoint='average:': must be best, last, a step, or average:N"),
         ("foo", "checkpoint='foo': must be best, last, a step, or average:N"),

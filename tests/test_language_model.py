@@ -134,6 +134,7 @@ def test_eval_counts_each_character_once(run, capsys):
         (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "an ensemble of language models"),
         (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores"),
         (lambda a: generate.main([*a, "--prompt=x", "--input=x"]), "give one of them"),
+        (lambda a: generate.main([*a, "--config.decoding.max_extra_length=9"]), "use --max-tokens"),
         (lambda a: generate.main([*a, "--stop="]), "--stop: must not be empty"),
         (lambda a: generate.main([*a, "--stream"]), "--stream: shows the text of one --prompt"),
         (lambda a: generate.main([*a, "--beam-size=2", "--top-k=3"]), "without sampling; leave"),

@@ -60,6 +60,12 @@ def triangle(peak, warmup, total, d_model):
 def no_norm(x):
     return x
 
+class Unscaled(nn.Module):
+    """A norm that takes no epsilon."""
+
+    def __call__(self, x):
+        return standardised(x, 0)
+
 class Words:
     """The share of words that are references' in their places."""
 
@@ -226,6 +232,8 @@ def test_invalid_references_are_rejected_when_parsed(folder, monkeypatch, field,
         ("model.activation", "no_norm", "must have function, gated as .*Activation does"),
         ("objective.name", "Beginnings", "is a class, but an instance is expected"),
         ("optimizer.schedule", "beginnings", "must have __call__"),
+        ("model.norm", "Unscaled", r"must take \(epsilon\) as .*LayerNorm does"),
+        ("optimizer.schedule", "no_norm", r"must take \(factor, warmup, total, d_model\)$"),
     ],
 )  # fmt: skip
 def test_objects_of_the_wrong_kind_are_rejected(folder, field, name, message):

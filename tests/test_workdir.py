@@ -254,7 +254,7 @@ def test_a_directory_with_checkpoints_but_no_config_is_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (None, "no config.json here; train first, or check --workdir"),
+        (None, "no config.json here; train first, or check the path"),
         (b"", "config.json: Expecting value: line 1 column 1 (char 0)"),
         (b'{"seeds": 1}', "config.json: config.seeds: unknown field (did you mean 'seed'?)"),
         (b"3", "config.json: config=3: must be a group of fields"),

@@ -1,5 +1,6 @@
 """Dispatch by name, the only one in the code: a table, a name, an error listing the valid names."""
 
+import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -42,12 +43,31 @@ def _unlike(part: Any, entries: list[Any]) -> str:
     if isinstance(part, type) and not isinstance(model, type) and not callable(model):
         return f"is a class, but an instance is expected, as in NAME = {part.__name__}()"
     missing = set.intersection(*map(_shows, entries)) - _shows(part)
-    if not missing:
-        return ""
     kind = model if isinstance(model, type) else type(model)
-    names = ", ".join(sorted(missing)[:3]) + ", ..." * (len(missing) > 3)
     like = "" if kind.__module__ == "builtins" else f" as {kind.__module__}.{kind.__name__} does"
-    return f"must have {names}{like}"
+    if missing:
+        names = ", ".join(sorted(missing)[:3]) + ", ..." * (len(missing) > 3)
+        return f"must have {names}{like}"
+    if callable(model) and not _takes(part, needed := _needed(model)):
+        return f"must take ({', '.join(needed)}){like}"
+    return ""
+
+
+def _needed(entry: Any) -> list[str]:
+    """Return the names of the parameters of a callable that have no default."""
+    found = inspect.signature(entry).parameters.values()
+    return [x.name for x in found if x.default is x.empty]
+
+
+def _takes(part: Any, arguments: list[str]) -> bool:
+    """Return whether a callable can be called with these positional arguments alone."""
+    found = inspect.signature(part)
+    own = [x for x in found.parameters.values() if x.name not in ("parent", "name")]  # Flax's
+    try:
+        found.replace(parameters=own).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def _shows(thing: Any) -> set[str]:

@@ -94,7 +94,9 @@ def choose(
     count = average_count(name)
     if count is not None:
         if len(steps) < count:
-            raise UserError(f"checkpoint={name}: only {len(steps)} are saved, {steps}")
+            raise UserError(
+                f"checkpoint={name}: only {len(steps)} are saved, {steps}; average fewer"
+            )
         if count > keep_last:  # an older one may remain because it is the best
             raise UserError(
                 f"checkpoint={name}: the last {keep_last} are kept (checkpoint.keep_last); "

@@ -67,7 +67,7 @@ class WorkDir:
             text = self.config.read_bytes()
         except OSError:
             raise UserError(
-                f"{self.path}: no config.json here; train first, or check --workdir"
+                f"{self.path}: no config.json here; train first, or check the path"
             ) from None
         try:
             return from_json(text.decode())

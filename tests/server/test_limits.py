@@ -224,6 +224,7 @@ def test_request_bodies_are_validated(translating, body, status):
     assert answer.status_code == status, answer.text
     if status != 200:
         assert answer.json()["error"]["message"]
+        assert "jSON" not in answer.text
 
 
 def test_body_sizes_are_checked_during_the_upload(translating):

@@ -38,11 +38,18 @@ _SAMPLING = {
     "top_p": ("P", "sample among the fewest pieces with probability P"),
     "seed": ("N", "of sampling; the same seed, the same texts"),
 }
+# Fields that are relative to the length of a source.
+_LENGTHS = ("max_length_ratio", "max_extra_length", "min_length_ratio")
 
 
 def main(argv: Sequence[str]) -> int:
     """Generate text, and return the exit code."""
     arguments, overrides = _parser().read(argv)
+    for field, value in overrides:
+        if field.removeprefix("decoding.") in _LENGTHS:
+            raise UserError(
+                f"--config.{field}={value}: is for translations; use --max-tokens=N instead"
+            )
     overrides = _with_options(arguments, overrides)
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
     check_files(arguments)

@@ -883,7 +883,7 @@ class DecodingConfig:
     # beam_size hypotheses are finished, as CTranslate2 and transformers do.
     stop: Literal["optimal", "width"] = "optimal"
     # Longest output: max_length_ratio * source length + max_extra_length; shortest:
-    # min_length_ratio * source length. In pieces, including EOS.
+    # min_length_ratio * source length. In pieces, including EOS. `generate` has --max-tokens.
     max_length_ratio: float = 1.0
     max_extra_length: int = 50
     min_length_ratio: float = 0.0

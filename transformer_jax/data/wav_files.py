@@ -136,7 +136,7 @@ def _matched(config: DataConfig, part: _Part, name: str, place: str) -> str | No
     if found is None or found["label"] is None:
         raise UserError(
             f"{place}: its name does not match config.data.label_pattern={config.label_pattern!r}; "
-            "rename it, or change the pattern"
+            f"rename it, change the pattern, or set it to '' to read {part.name}.tsv"
         )
     if part.group is not None:
         if part.group not in found.groupdict():

@@ -129,7 +129,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeError):
         return "the body is not valid UTF-8"
     text = str(error).replace("`", "")
-    return text[0].lower() + text[1:300]
+    return (text if text.startswith("JSON") else text[:1].lower() + text[1:])[:300]
 
 
 def check_texts(texts: list[str], settings: Settings, most: int | None = None) -> None:

@@ -46,6 +46,7 @@ class Service:
 
     async def start(self) -> None:
         """Compile everything; requests are refused until then."""
+        log.info("compiling; requests are refused until ready")
         await _apart(self._model.compile)
         self.ready = True
         self.metrics.ready.set(1)
