@@ -213,9 +213,8 @@ def checked(path: str, value: Any, kind: Any) -> Any:
         if field in TAKE_PARTS and parts.read(value):
             return parts.pinned(value, path)
         if value not in typing.get_args(kind):
-            own = " or FILE.py:NAME" * (field in TAKE_PARTS)
             near = did_you_mean(str(value), [str(x) for x in typing.get_args(kind)])
-            raise UserError(f"{wrong}{own}{near}")
+            raise UserError(f"{wrong}{' or FILE.py:NAME' * (field in TAKE_PARTS)}{near}")
         return value
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
