@@ -227,7 +227,7 @@ def test_request_bodies_are_validated(translating, body, status):
         assert "jSON" not in answer.text
 
 
-def test_body_sizes_are_checked_during_the_upload(translating):
+def test_body_sizes_are_limited(translating):
     """With and without a content-length."""
     chunks = (b" " * 1000 for _ in range(10_000))
     assert translating.post("/api/translate", content=chunks).status_code == 413

@@ -95,10 +95,15 @@ def _check_drawn(system: System, metrics: Sequence[str], arguments: argparse.Nam
 
 def place_of(text: str) -> tuple[WorkDir, str | None]:
     """Read RUN or RUN@CHECKPOINT."""
+    workdir, checkpoint = _parts(text)
+    if checkpoint is None:
+        return workdir, None
+    return workdir, spelled(checkpoint, workdir.experiment())[0]
+
+
+def _parts(text: str) -> tuple[WorkDir, str | None]:
     path, at, checkpoint = text.rpartition("@")
-    if not at:
-        return WorkDir(text), None
-    return WorkDir(path), spelled(checkpoint, WorkDir(path).experiment())[0]
+    return (WorkDir(path), checkpoint) if at else (WorkDir(text), None)
 
 
 def _references(run: str, split: str, file: Path | None) -> list[str]:
@@ -106,9 +111,9 @@ def _references(run: str, split: str, file: Path | None) -> list[str]:
         return files.read_lines(file)
     if split not in typing.get_args(sources.Split):
         raise UserError(f"--split={split}: is not a split; give --reference too")
-    path, at, checkpoint = run.rpartition("@")
-    experiment = WorkDir(path if at else run).experiment()
-    if at:
+    workdir, checkpoint = _parts(run)
+    experiment = workdir.experiment()
+    if checkpoint is not None:
         _, experiment = spelled(checkpoint, experiment)
     return list(sources.load(experiment.data, cast(sources.Split, split)).tgt)
 

@@ -30,6 +30,8 @@ WHOLE = ("longformer", "bigbird", "conformer", *TWO_WAY)  # need the complete te
 ALONE = ("longformer", "bigbird", "lsh", "conformer")  # need each text in its own row
 DRAWN = ("random_features", "gated_random_features", "favor")
 ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # left to right only
+# Fields of evaluation: scores that differ in one of them cannot be compared.
+PROTOCOL = ("bleu_tokenize", "lowercase")
 # Have maps that only "xavier" initialises.
 OWN_VALUES = ("longformer", "lsh", "delta_rule", *HEADLESS)
 # The mixers that read each field that not all of them read.

@@ -14,6 +14,8 @@ from transformer_jax.data.batch import Side
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 
+NO_LIMIT = 1 << 30  # positions of models without a limit
+
 
 def has_attention(model: Model, params: Any) -> bool:
     """Return whether the model's steps return attention, without computing anything."""
@@ -125,7 +127,7 @@ class Drafted:
 
     model: Stepper
     draft: Stepper
-    reads: int = 1 << 30
+    reads: int = NO_LIMIT
 
     def context(self, side: Side) -> Any:
         """See Stepper."""

@@ -17,7 +17,6 @@ from transformer_jax.data.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import classes, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
@@ -67,7 +66,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         symbols = experiment.objective.symbols
         given = train.src, train.tgt, codecs, symbols, experiment.src
         tokenizers = taken or train_pair(tokenizer, *given)
-    if isinstance(tokenizers.src, Patches):
+    if isinstance(tokenizers.src, VectorCodec):
         tokenizers.src.check_read_by(experiment.model)
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt
     if "class" in watched.predicts:

@@ -81,7 +81,7 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     for theirs in loaded:
         arrays = _flat(theirs.params)
         # Those with a rename first: others that already have the new name must not precede them.
-        for name in sorted(arrays, key=lambda name: not _has_rename(name, init.rename)):
+        for name in sorted(arrays, key=lambda name: _renamed(name, init.rename, {}) == name):
             mine = _renamed(name, init.rename, given)
             if mine not in given:
                 given[mine], owner[mine] = arrays[name], theirs
@@ -156,10 +156,6 @@ def _of_huggingface(directory: Path) -> TrainedModel:
 
 def _flat(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(x) for name, x in flatten_dict(params, sep="/").items()}
-
-
-def _has_rename(name: str, rename: Sequence[str]) -> bool:
-    return any(name.startswith(entry.partition("=")[0]) for entry in rename)
 
 
 def _renamed(name: str, rename: Sequence[str], given: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from transformer_jax.config import EvaluationConfig
+from transformer_jax.config.words import PROTOCOL
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.points import shown
@@ -57,8 +58,7 @@ def protocol_of(written: Mapping[str, Any], where: str) -> EvaluationConfig:
 
 def unlike(one: EvaluationConfig, other: EvaluationConfig) -> str | None:
     """Return the field that makes scores of two protocols incomparable, if there is one."""
-    fields = ("bleu_tokenize", "lowercase")
-    return next((name for name in fields if getattr(one, name) != getattr(other, name)), None)
+    return next((name for name in PROTOCOL if getattr(one, name) != getattr(other, name)), None)
 
 
 def scored_split(workdirs: Sequence[WorkDir]) -> str:

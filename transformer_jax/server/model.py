@@ -12,11 +12,10 @@ from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
-from transformer_jax.decoding.stepper import has_attention
+from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
 from transformer_jax.decoding.text.live import PREFIX, live_generation, live_translation, numbered
 from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score_texts
-from transformer_jax.decoding.text.searching import NO_LIMIT
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.decoding.text.writer import make_writer

@@ -11,13 +11,14 @@ from typing import Any
 
 from transformer_jax import parts
 from transformer_jax.config import Experiment
+from transformer_jax.config.words import PROTOCOL
 from transformer_jax.door import differences, own_parts, value_at
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.grid import Settings
 from transformer_jax.workdir import WorkDir, read_rows
 
 _NOT_TRAINED = ("decoding.", "evaluation.", "checkpoint.", "mesh.", "profile.", "data.test")
-_PROTOCOL = ("bleu_tokenize", "lowercase", "metrics", "season")  # of evaluation
+_SCORED_WITH = (*PROTOCOL, "metrics", "season")  # fields of evaluation
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Point:
     def scored(self) -> Experiment:
         """Return the same with the point's own search, test data and scoring protocol."""
         own, stored = self.experiment, self.stored()
-        protocol = {name: getattr(own.evaluation, name) for name in _PROTOCOL}
+        protocol = {name: getattr(own.evaluation, name) for name in _SCORED_WITH}
         return replace(
             stored, decoding=own.decoding, data=replace(stored.data, test=own.data.test),
             evaluation=replace(stored.evaluation, **protocol),

@@ -203,8 +203,8 @@ def _check_objective(run: "Experiment") -> None:
     )
     check(
         not data.prefixes or (objective.kind != "tag" and codec != "trees"),
-        f"data.prefixes={data.prefixes}: {name} with tgt.codec={codec!r} needs something for each "
-        "word of a source, and a prefix has nothing; set it to ()",
+        f"data.prefixes={data.prefixes}: {name} with tgt.codec={codec!r} labels each word of the "
+        "source, and the words of a prefix have no labels; set it to ()",
     )
     check(
         not data.subword_dropout or run.tokenizer.model is None,

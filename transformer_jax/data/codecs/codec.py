@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from transformer_jax.config import DataConfig
+from transformer_jax.config import DataConfig, ModelConfig
 from transformer_jax.data.batch import Ragged, Read
 from transformer_jax.data.random import Draw
 from transformer_jax.errors import UserError
@@ -79,6 +79,13 @@ class VectorCodec:
         without.
         """
         raise NotImplementedError
+
+    def check_read_by(self, model: ModelConfig) -> None:
+        """Check that a model reads inputs of this form.
+
+        Raises:
+          UserError: if it does not.
+        """
 
     def open(self, path: str) -> Any:
         """Return the value in a file.

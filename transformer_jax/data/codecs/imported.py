@@ -107,7 +107,7 @@ class Imported:
         return self._tokenizer.encode("").ids
 
     @property
-    def most(self) -> int:
+    def rows_needed(self) -> int:
         """Number of rows that its pieces need."""
         return max(self._tokenizer.get_vocab().values(), default=-1) + 1
 

@@ -115,11 +115,7 @@ class Patches(VectorCodec):
         return read
 
     def check_read_by(self, model: ModelConfig) -> None:
-        """Check that a model reads pictures of this form.
-
-        Raises:
-          UserError: if its grid is another, or its stem would read only the first of several.
-        """
+        """See VectorCodec: the model's grid, and whether its stem reads several pictures."""
         if model.grid and model.grid != self.form.grid:
             rows, columns = self.form.grid
             raise UserError(

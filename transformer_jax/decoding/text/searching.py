@@ -15,6 +15,7 @@ from transformer_jax.decoding.search.speculative import LOOKUPS, ByModel, Specul
 from transformer_jax.decoding.search.state import Constraint, Search
 from transformer_jax.decoding.stepper import (
     ENSEMBLES,
+    NO_LIMIT,
     Drafted,
     DraftedState,
     Ensemble,
@@ -24,8 +25,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.vocabulary import OURS, Special
-
-NO_LIMIT = 1 << 30  # positions of models without a limit
 
 
 def check_n_best(config: DecodingConfig, n_best: int) -> None:
@@ -85,11 +84,11 @@ def stepper_maker(
 
     def make_stepper(params: Any) -> Stepper:
         steppers = [stepper_of(model, mine) for model, mine in zip(every, params, strict=True)]
-        last = None if draft is None else steppers.pop()
-        stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
-        if draft is None or last is None:
-            return stepper
-        return Drafted(stepper, last, fewest_positions([draft]))
+        members = steppers[: len(models)]
+        stepper = members[0] if len(members) == 1 else Ensemble(members, mean)
+        return (
+            stepper if draft is None else Drafted(stepper, steppers[-1], fewest_positions([draft]))
+        )
 
     return make_stepper
 

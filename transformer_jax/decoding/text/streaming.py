@@ -21,9 +21,9 @@ from transformer_jax.decoding.search.state import (
     begin,
     run,
 )
+from transformer_jax.decoding.stepper import NO_LIMIT
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import (
-    NO_LIMIT,
     Draft,
     beside,
     stepper_maker,

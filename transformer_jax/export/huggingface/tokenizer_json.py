@@ -209,9 +209,9 @@ def read(
         codec = Imported.of(text, special, rows)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not a tokenizer ({error})") from None
-    if codec.most > rows:
+    if codec.rows_needed > rows:
         raise UserError(
-            f"{path}: has {codec.most} pieces, but the model's embedding {rows} rows; call "
+            f"{path}: has {codec.rows_needed} pieces, but the model's embedding {rows} rows; call "
             "model.resize_token_embeddings(len(tokenizer)) and save both again"
         )
     return codec
