@@ -855,7 +855,7 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
         (MODEL_OF_LINES | {"data.prefixes": ["train=x"]},
          ["config.data.prefixes=('train=x',)", "no source side", "set it to ()"]),
         (MODEL_OF_TAGS | {"data.prefixes": ["train=x"]},
-         ["config.data.prefixes=('train=x',)", "'tag'", "the words of a prefix have no labels", "set it to ()"]),
+         ["config.data.prefixes=('train=x',)", "'tag'", "a prefix have no labels", "set it to ()"]),
         ({"tokenizer.symbols": ["<a b>"]}, ["config.tokenizer.symbols=('<a b>',)", "no spaces"]),
         (MODEL_OF_MASKS | {"tokenizer.symbols": ["<mask>"]},
          ["config.tokenizer.symbols=('<mask>',)", "'masked_lm' adds <mask> itself", "remove it"]),

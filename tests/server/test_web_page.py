@@ -164,7 +164,7 @@ def test_a_busy_server_is_reported_and_retried(browser, translation, monkeypatch
             raise Full(1.0)
 
         with monkeypatch.context() as others:
-            others.setattr(service.worker, "_check_open", full)
+            others.setattr(service.worker, "check", full)
             page.locator("#source").fill("a dog")
             page.locator("#status", has_text="Busy").wait_for()
         page.locator("#target .word").first.wait_for()
