@@ -190,7 +190,9 @@ def test_a_longer_run_logs_the_new_learning_rate(copy, monkeypatch):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_validation_lost_to_a_crash_is_repeated(start, whole, monkeypatch, number):
-    """Then the run completes as if uninterrupted."""
+    """Then the run completes as if uninterrupted. The save in progress is finished first: otherwise
+    it would go on in this process beside the next run.
+    """
     real, calls = loop._validate, []
 
     def validate(*arguments):
@@ -204,6 +206,7 @@ def test_a_validation_lost_to_a_crash_is_repeated(start, whole, monkeypatch, num
         name = f"stopped in validation {number}"
         with pytest.raises(KeyboardInterrupt):
             start(name, SIX)
+        assert names(WorkDir(whole.path.parent / name)) == ["3", "6"][:number]
         workdir, outcome = start(name, SIX)
     assert outcome == Outcome.FINISHED
     assert [arguments[1] for arguments in calls] == ([3, 3, 6] if number == 1 else [3, 6, 6])

@@ -4,7 +4,8 @@ import logging
 import platform
 import uuid
 from collections import defaultdict
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import BatchSource, Plan, items_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
 from transformer_jax.data.labelling import max_labels
-from transformer_jax.disk import writing
+from transformer_jax.disk import DiskError, writing
 from transformer_jax.door import differences, own_parts
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
@@ -63,18 +64,32 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     process.use_compilation_cache()
     with workdir.claim(experiment) if first else nullcontext(experiment) as before:
         log_to(workdir.log if first else None)
-        checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
-        identity = _identity(workdir, checkpoints, prepared)
-        if first:
-            with writing(f"the tokenizer of {workdir.path}", workdir.path):
-                prepared.tokenizers.save(workdir.path)
-            together("prepare")
-        else:
-            log.setLevel(logging.WARNING)
-        for what, digest in prepared.identity.items():
-            check_same(what.replace("_", " "), digest)
-        identity["run"] = from_first(identity["run"])
-        return _train(experiment, workdir, prepared, checkpoints, mesh, before, identity)
+        with _closing(Checkpoints(workdir.checkpoints, experiment.checkpoint)) as checkpoints:
+            identity = _identity(workdir, checkpoints, prepared)
+            if first:
+                with writing(f"the tokenizer of {workdir.path}", workdir.path):
+                    prepared.tokenizers.save(workdir.path)
+                together("prepare")
+            else:
+                log.setLevel(logging.WARNING)
+            for what, digest in prepared.identity.items():
+                check_same(what.replace("_", " "), digest)
+            identity["run"] = from_first(identity["run"])
+            return _train(experiment, workdir, prepared, checkpoints, mesh, before, identity)
+
+
+@contextmanager
+def _closing(checkpoints: Checkpoints) -> Iterator[Checkpoints]:
+    """Close them at the end. After an error, too, a save in progress is finished before another run
+    may claim the directory; that error is the one that is raised.
+    """
+    try:
+        yield checkpoints
+    except BaseException:
+        with suppress(DiskError):
+            checkpoints.close()
+        raise
+    checkpoints.close()
 
 
 def _identity(workdir: WorkDir, checkpoints: Checkpoints, prepared: Prepared) -> dict[str, str]:
@@ -170,7 +185,6 @@ def _follow(
     history.note(workdir, history.ended(report.step, outcome.name.lower(), times.lap()))
     log.info(times.summary())
     say_goodbye(outcome, workdir, run.checkpoints, report)
-    run.checkpoints.close()
     return outcome
 
 
