@@ -82,7 +82,7 @@ def after(service, count: int, measure) -> list[int]:
 
     asyncio.run(main())
     assert not service.active
-    assert not service.worker.waiting
+    until(lambda: not service.worker.waiting)
     return found
 
 
