@@ -48,6 +48,11 @@ CHANGES: dict = {
     "heads-8": {"num_heads": 8},
     "heads-grouped-2": {"num_kv_heads": 2},
     "heads-multi-query": {"num_kv_heads": 1},
+    "heads-latent": {  # a latent as long as the key and the value of multi-query attention
+        "encoder_pattern": ("latent",),
+        "decoder_pattern": ("latent",),
+        "latent_size": 64,
+    },
     "biases-none": {"biases": ()},
     "tied-none": {"tied_embeddings": "none"},
     "initial-gpt2": {"initializer": "gpt2"},

@@ -77,6 +77,14 @@ def parameters(
     others |= {"aft_full": places, "aft_local": places}
     others |= {"lsh": attention - d * queries - queries * ("query" in c.biases)}
     others |= {"longformer": 2 * attention - scales - values * d - d * ("output" in c.biases)}
+    # Latent attention: queries from the stream or from a latent, keys and values from a latent.
+    own = int(c.key_size * c.rope_fraction) if c.relative_positions.startswith("rope") else 0
+    asked, size = c.query_latent_size, c.latent_size
+    latent = d * queries if asked is None else (d + 1 + queries) * asked
+    latent += queries * ("query" in c.biases) + d * own + (d + 1) * size
+    latent += size * c.num_heads * (c.key_size - own + c.value_size)
+    latent += values * d + d * ("output" in c.biases)
+    others |= {"latent": latent}
     others |= {"aft_conv": attention + (2 * (c.window or 0) - 1) * c.num_heads}
     others |= {"gated_random_features": attention + sigma + (d + 1) * kv}
 

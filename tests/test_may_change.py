@@ -37,7 +37,7 @@ MUST_STAY = (
     "model.window", "model.dilation", "model.global_tokens",
     "model.recurrence", "model.source_attention", "model.input_feeding", "model.reverse_source",
     "model.block_size", "model.random_blocks", "model.hash_rounds", "model.hash_buckets",
-    "model.position_rank",
+    "model.position_rank", "model.latent_size", "model.query_latent_size",
     "model.num_features", "model.redraw_every", "model.feature_seed",
     "model.relative_positions", "model.rope_theta", "model.rope_fraction",
     "model.relative_buckets", "model.relative_max_distance", "model.relative_clip",

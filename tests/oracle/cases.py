@@ -53,6 +53,10 @@ LLAMA = _of(
     tied_embeddings="none",
 )  # fmt: skip
 ONE_LLAMA = _of(LLAMA, num_decoder_layers=1)
+DEEPSEEK = _of(
+    LLAMA, decoder_pattern=("latent",), latent_size=7, head_dim=10, rope_fraction=0.4, v_head_dim=5,
+    num_kv_heads=None, biases=(), norm_epsilon=1e-6,
+)  # fmt: skip
 GPT_NEOX = _of(
     DECODER, activation="gelu", relative_positions="rope", rope_fraction=0.67, rope_theta=50.0,
     tied_embeddings="none",
@@ -106,6 +110,11 @@ CASES = {
     "qwen3": Case(
         "qwen3",
         _of(LLAMA, biases=(), activation="reglu", query_key_norm="per_head", head_dim=8),
+    ),
+    "deepseek": Case("deepseek", DEEPSEEK),
+    "deepseek, queries from a latent": Case(
+        "deepseek",
+        _of(DEEPSEEK, relative_positions="rope_interleaved", query_latent_size=9), ONE_PER_ROW,
     ),
     "olmo2's attention, t5's feed-forward": Case(
         "olmo2, t5",

@@ -6,8 +6,9 @@ import types
 import numpy as np
 import torch
 import transformers
-from oracle.weights import BLOOM, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2, QWEN3
+from oracle.weights import BLOOM, DEEPSEEK, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2, QWEN3
 from transformers.models.bloom import modeling_bloom
+from transformers.models.deepseek_v3 import modeling_deepseek_v3
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
@@ -31,9 +32,9 @@ ACTIVATIONS = {
     "geglu_tanh": "gelu_pytorch_tanh",
 }  # fmt: skip
 MODULES = (
-    modeling_bloom, modeling_gemma2, modeling_gpt2, modeling_gpt_neox, modeling_llama,
-    modeling_longformer, modeling_mistral, modeling_nemotron, modeling_olmo2, modeling_qwen2,
-    modeling_qwen3, modeling_stablelm, modeling_starcoder2, modeling_t5,
+    modeling_bloom, modeling_deepseek_v3, modeling_gemma2, modeling_gpt2, modeling_gpt_neox,
+    modeling_llama, modeling_longformer, modeling_mistral, modeling_nemotron, modeling_olmo2,
+    modeling_qwen2, modeling_qwen3, modeling_stablelm, modeling_starcoder2, modeling_t5,
 )  # fmt: skip
 
 
@@ -152,6 +153,47 @@ class LlamaOfClasses(Llama):
         return self.model(
             input_ids=batch["src_ids"], attention_mask=batch["src_seg"] > 0, use_cache=False
         ).logits[:, None]
+
+
+class DeepseekV3(Peer):
+    """DeepSeek-V3 without experts. It rotates the last channels of a head, ours the first."""
+
+    words = DEEPSEEK
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        return transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(
+            vocab_size=vocab_size, rms_norm_eps=c.norm_epsilon, hidden_act="silu",
+            first_k_dense_replace=c.num_decoder_layers, kv_lora_rank=c.latent_size,
+            q_lora_rank=c.query_latent_size, qk_rope_head_dim=c.rotated_channels,
+            qk_nope_head_dim=c.key_size - c.rotated_channels, v_head_dim=c.value_size,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta},
+            rope_interleave=c.relative_positions == "rope_interleaved", **_sizes(c),
+        ))  # fmt: skip
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See Peer."""
+        c, found = self.config, {}
+        for name, tensor in tensors.items():
+            if "kv_a_proj_with_mqa" in name:
+                parts = np.split(tensor, [c.latent_size])
+                named = zip(("latent", "turned_key"), parts, strict=True)
+                found |= {name.replace("kv_a_proj_with_mqa", part): x for part, x in named}
+            elif "kv_b_proj" in name:
+                heads = tensor.reshape(c.num_heads, -1, c.latent_size)
+                parts = np.split(heads, [c.key_size - c.rotated_channels], axis=1)
+                named = zip(("k_proj", "v_proj"), parts, strict=True)
+                found |= {
+                    name.replace("kv_b_proj", part): x.reshape(-1, c.latent_size)
+                    for part, x in named
+                }
+            elif "q_proj" in name or "q_b_proj" in name:
+                heads = tensor.reshape(c.num_heads, c.key_size, -1)
+                turned = np.roll(heads, c.rotated_channels, axis=1).reshape(tensor.shape)
+                found[name.replace("q_b_proj", "q_proj")] = turned
+            else:
+                found[name] = tensor
+        return found
 
 
 class Qwen2(Llama):
@@ -353,5 +395,5 @@ class GPT2Peer(Peer):
 PEERS = {
     "llama": Llama, "llama, classes": LlamaOfClasses, "qwen2": Qwen2, "qwen3": Qwen3,
     "nemotron": Nemotron, "olmo2, t5": Olmo2T5, "olmo2": Olmo2, "gemma2": Gemma2,
-    "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer,
+    "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer, "deepseek": DeepseekV3,
 }  # fmt: skip

@@ -49,6 +49,11 @@ LLAMA = COMMON | {
     "final_norm": "norm",
 }
 QWEN3 = LLAMA | {"query_norm": "q_norm", "key_norm": "k_norm"}
+DEEPSEEK = LLAMA | {
+    "query_latent": "q_a_proj",
+    "query_latent_norm": "q_a_layernorm",
+    "latent_norm": "kv_a_layernorm",
+}
 OLMO2 = LLAMA | {
     "self_attention_residual": "post_attention_layernorm",
     "feed_forward_residual": "post_feedforward_layernorm",

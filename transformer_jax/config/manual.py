@@ -112,6 +112,8 @@ class ModelConfig:
     # encoder_pattern, decoder_pattern: the kind of each layer, from the first one on, repeated.
     # These keep keys and values:
     #   full       attention to all positions
+    #   latent     the same with a latent vector of `latent_size` in place of keys and values, from
+    #              which those of all heads are mapped (MLA: arXiv:2405.04434)
     #   local      attention to positions less than `window` away
     #   dilated    to as many, `dilation` positions apart (arXiv:2004.05150)
     #   longformer  local, but the first `global_tokens` of a text see all and are seen by all:
@@ -138,6 +140,9 @@ class ModelConfig:
     #              (Gulati et al. 2020, arXiv:2005.08100, with layer norm for batch norm)
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
+    # latent: channels per token that decoding keeps, besides those of one head that rotate.
+    latent_size: int = 512
+    query_latent_size: int | None = None  # latent: queries from such a vector; None: from its input
     # local, dilated, longformer, aft_local, aft_conv: positions to either side, its own included;
     # source_attention=local_*: its own not included.
     window: int | None = None

@@ -13,13 +13,13 @@ TAKE_PARTS = (
 )  # fmt: skip
 # The mixers: what mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
+    "full", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer",
 ]  # fmt: skip
 # Those whose weights are a softmax over positions.
-ATTENTION = ("full", "local", "dilated", "longformer", "bigbird", "conformer")
+ATTENTION = ("full", "latent", "local", "dilated", "longformer", "bigbird", "conformer")
 WITHIN = ("local", "dilated", "longformer", "aft_local", "aft_conv")  # read `window`
 PLACES = ("aft_full", "aft_local")  # have a vector for each position
 FREE = (*PLACES, "aft_conv", "aft_simple")  # weight channels of values by those of keys
@@ -33,9 +33,11 @@ ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # left to right only
 # Fields of evaluation: scores that differ in one of them cannot be compared.
 PROTOCOL = ("bleu_tokenize", "lowercase")
 # Have maps that only "xavier" initialises.
-OWN_VALUES = ("longformer", "lsh", "delta_rule", *HEADLESS)
+OWN_VALUES = ("latent", "longformer", "lsh", "delta_rule", *HEADLESS)
 # The mixers that read each field that not all of them read.
 MIXER_FIELDS: dict[str, tuple[str, ...]] = {
+    "latent_size": ("latent",),
+    "query_latent_size": ("latent",),
     "dilation": ("dilated",),
     "global_tokens": ("longformer",),
     "block_size": ("bigbird", "lsh"),
@@ -77,9 +79,11 @@ OWN_FIELDS = {
     "recurrent": RECURRENT, "elmo": ELMO, "decomposable_attention": DECOMPOSABLE
 }  # fmt: skip
 # The relative position schemes that read each field that not all of them read.
+ROTARY = ("rope", "rope_interleaved")
+LATENT_POSITIONS = ("none", *ROTARY, "alibi", "t5", "toeplitz")  # go with "latent"
 RELATIVE = {
-    "rope_theta": ("rope", "rope_interleaved"),
-    "rope_fraction": ("rope", "rope_interleaved"),
+    "rope_theta": ROTARY,
+    "rope_fraction": ROTARY,
     "relative_buckets": ("t5",),
     "relative_max_distance": ("t5",),
     "relative_clip": ("shaw", "shaw_values", "toeplitz"),

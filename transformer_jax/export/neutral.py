@@ -17,6 +17,8 @@ NEUTRAL: Allowed = {
     "encoder_pattern": ("full",),
     "decoder_pattern": ("full",),
     "window": (None,),
+    "latent_size": ANY,  # of latent attention, like the next
+    "query_latent_size": ANY,
     "dilation": ANY,  # of dilated layers only
     "global_tokens": ANY,  # of longformer only
     "conv_kernel": ANY,  # of Conformers

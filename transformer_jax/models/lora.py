@@ -92,9 +92,11 @@ def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
 
 
 def _beside(matrix: Any, of_pieces: bool, rank: int | None, key: Array) -> dict[str, Any]:
-    """Return A and B; either the input or the output of a map is the residual stream, "embed"."""
+    """Return A and B; either the input or the output of a map is the residual stream, "embed", or
+    a latent of it.
+    """
     shape, names = matrix.value.shape, matrix.names
-    ins = 1 if names[0] == "embed" else len(shape) - 1
+    ins = 1 if names[0] in ("embed", "latent") else len(shape) - 1
     bound = math.prod(shape[:ins]) ** -0.5
 
     def uniform(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:

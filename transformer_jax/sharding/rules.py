@@ -26,6 +26,7 @@ RULES = (
     ("rows", None),
     ("columns", None),
     ("horizon", None),
+    ("latent", None),
     ("latents", None),
     ("gates", None),
     ("state", None),

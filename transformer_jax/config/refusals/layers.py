@@ -8,8 +8,10 @@ from transformer_jax.config.words import (
     ATTENTION,
     FREE,
     HEADLESS,
+    LATENT_POSITIONS,
     ONE_WAY,
     OWN_VALUES,
+    ROTARY,
     TWO_WAY,
     WHOLE,
 )
@@ -43,6 +45,8 @@ def check_mixers(model: "ModelConfig") -> None:
             f"residual={model.residual!r}: each sublayer of 'conformer' in {name}={pattern} is "
             "preceded by a norm; choose 'pre_norm'",
         )
+        if "latent" in pattern:
+            _check_latent(model, name)
         others = without_scores(pattern)
         if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
             continue
@@ -70,6 +74,21 @@ def check_mixers(model: "ModelConfig") -> None:
         )
 
 
+def _check_latent(model: "ModelConfig", pattern: str) -> None:
+    """Reject positions that latent attention cannot apply."""
+    has = f"'latent' in {pattern}={getattr(model, pattern)}"
+    check(
+        model.relative_positions in LATENT_POSITIONS,
+        f"relative_positions={model.relative_positions!r}: needs the keys of each head, which "
+        f"{has} does not keep; choose {either(LATENT_POSITIONS)}",
+    )
+    check(
+        model.rotated_channels < model.key_size or model.relative_positions not in ROTARY,
+        f"rope_fraction={model.rope_fraction}: rotates all {model.key_size} channels of a head, "
+        f"and {has} maps the others from its latent; lower it",
+    )
+
+
 def check_readers(model: "ModelConfig") -> None:
     """Reject fields of attention that no layer of this model reads."""
     if model.architecture in ("recurrent", "decomposable_attention", "elmo"):
@@ -81,8 +100,8 @@ def check_readers(model: "ModelConfig") -> None:
     heads = kinds - {*HEADLESS}
     for names, readers in (
         (("attention_temperature", "score_scale"), scores),
-        (("query_key_norm",), heads - {"lsh"}),
-        (("num_kv_heads",), heads),
+        (("query_key_norm",), heads - {"lsh", "latent"}),
+        (("num_kv_heads",), heads - {"latent"}),
     ):
         default_unless(
             bool(readers), model, *names, because=f"no layer of {sorted(kinds)} reads it"

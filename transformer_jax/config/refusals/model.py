@@ -105,8 +105,9 @@ def _check_sizes(model: "ModelConfig") -> None:
         f"d_model={model.d_model} is odd, but positions={model.positions!r} needs it even: "
         "choose an even d_model or positions='learned'",
     )
-    for name in ("d_ff", "num_heads"):
-        width = model.d_ff if name == "d_ff" else model.num_heads * model.key_size
+    widths = {"d_ff": model.d_ff, "num_heads": model.num_heads * model.key_size}
+    widths |= {name: getattr(model, name) or 1 for name in ("latent_size", "query_latent_size")}
+    for name, width in widths.items():
         check(
             model.d_model * width <= ELEMENTS,
             f"{name}={getattr(model, name)}: a matrix of d_model={model.d_model} x {width} has "
@@ -139,6 +140,7 @@ def _check_mixer_sizes(model: "ModelConfig") -> None:
     within(1, 2**16, dilation=model.dilation, num_features=model.num_features)
     within(1, 2**16, global_tokens=model.global_tokens)
     within(1, SIZE, position_rank=model.position_rank, block_size=model.block_size)
+    within(1, SIZE, latent_size=model.latent_size, query_latent_size=model.query_latent_size)
     within(1, 2**12, conv_kernel=model.conv_kernel)
     check(
         model.conv_kernel % 2 == 1,

@@ -5,6 +5,7 @@ import flax.linen as nn
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.attention_free import AftConv, AftFull, AftLocal, AftSimple
 from transformer_jax.nn.mixers.block_sparse import BlockSparse
+from transformer_jax.nn.mixers.latent import LatentAttention
 from transformer_jax.nn.mixers.linear_attention import DeltaRule, LinearAttention
 from transformer_jax.nn.mixers.local import DilatedAttention, LocalAttention
 from transformer_jax.nn.mixers.longformer import Longformer
@@ -15,6 +16,7 @@ from transformer_jax.nn.mixers.ssru import Ssru
 
 MIXERS: dict[str, type[nn.Module]] = {
     "full": Attention,
+    "latent": LatentAttention,
     "local": LocalAttention,
     "dilated": DilatedAttention,
     "longformer": Longformer,
