@@ -24,7 +24,10 @@ from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.pages import Pages
 from transformer_jax.vocabulary import BOS, UNK
 
-CONFIG = dataclasses.replace(VARIANTS["llama"], num_decoder_layers=1)
+CONFIG = dataclasses.replace(
+    VARIANTS["llama"], num_decoder_layers=2, decoder_pattern=("full", "latent"), latent_size=4,
+    rope_fraction=0.67,
+)  # fmt: skip
 RNG = np.random.default_rng(0)
 LONG = RNG.integers(UNK, VOCAB, 11).tolist()
 SENTENCES = [
@@ -111,7 +114,7 @@ def test_permuting_pages_changes_nothing():
 
 def test_unsupported_models_and_uses_are_rejected():
     config = DecodingConfig(beam_size=1, cache="paged")
-    windows = dataclasses.replace(CONFIG, decoder_pattern=("local",), window=2)
+    windows = dataclasses.replace(VARIANTS["llama"], decoder_pattern=("local",), window=2)
     for model in (MIXED, build(windows, VOCAB, VOCAB)):
         with pytest.raises(UserError, match="layers whose past has a constant size"):
             Generator(model, CODEC, FILES, config)

@@ -29,9 +29,10 @@ class Pages(NamedTuple):
         """Return each row's blocks as a contiguous cache."""
         keys = jnp.moveaxis(self.keys[table], 1, 3)  # [R K H T C]
         values = jnp.moveaxis(self.values[table], 1, 2)  # [R K T C Hv]
+        slots = table.shape[1] * self.keys.shape[3]
         return KeysValues(
-            keys.reshape(*keys.shape[:3], -1),
-            values.reshape(*values.shape[:2], -1, values.shape[4]),
+            keys.reshape(*keys.shape[:3], slots),
+            values.reshape(*values.shape[:2], slots, values.shape[4]),
         )
 
     def write(
@@ -57,7 +58,8 @@ class Pages(NamedTuple):
         size, count = self.keys.shape[3], blocks.shape[0]
         cache = cache.pad(count * size)
         keys = jnp.moveaxis(cache.keys[0].reshape(*self.keys.shape[1:3], count, size), 2, 0)
-        values = cache.values[0].reshape(self.values.shape[1], count, size, -1).swapaxes(0, 1)
+        heads, _, width = self.values.shape[1:]
+        values = cache.values[0].reshape(heads, count, size, width).swapaxes(0, 1)
         return Pages(
             self.keys.at[blocks].set(keys, mode="drop"),
             self.values.at[blocks].set(values, mode="drop"),
