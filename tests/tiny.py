@@ -151,11 +151,6 @@ def _variants() -> dict[str, ModelConfig]:
             "relative_positions": "rope", "rope_fraction": 0.67, "v_head_dim": 3,
             "num_kv_heads": 1, "residual": "pre_norm", "biases": (), "norm": "rms_norm",
         },
-        "latent_decoder": {
-            "architecture": "decoder", "num_encoder_layers": 6, "decoder_pattern": ("latent",),
-            "latent_size": 6, "relative_positions": "alibi", "query_key_norm": "none",
-            "num_kv_heads": None,
-        },
         "features": {
             "num_encoder_layers": 4, "num_features": 7, "window": 3, "position_rank": 4,
             "encoder_pattern": ("random_features", "favor", "aft_full", "aft_simple"),

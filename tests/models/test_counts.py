@@ -56,6 +56,10 @@ ENCODERS = {
         window=5, num_kv_heads=2, v_head_dim=3, query_key_norm="per_head", num_encoder_layers=3,
         biases=("query", "output"),
     ),
+    "latent": ModelConfig(
+        d_model=20, num_heads=4, architecture="encoder", encoder_pattern=("latent",), latent_size=6,
+        v_head_dim=3, num_encoder_layers=2, relative_positions="alibi",
+    ),
     "encoder": ModelConfig(
         d_model=20, num_heads=4, architecture="encoder", residual="pre_norm", norm="rms_norm",
         tied_embeddings="none", relative_positions="t5", activation="swiglu", lora_rank=2,
