@@ -149,6 +149,7 @@ TABLES = {
     (config.ModelConfig, "pooling"): "models.encoder.POOLINGS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
     (config.ModelConfig, "relative_positions"): "nn.relative_positions.RELATIVE_POSITIONS",
+    (config.ModelConfig, "rope_scaling"): "nn.rope_scaling.ROPE_SCALINGS",
     (config.ModelConfig, "score_scale"): "nn.mixers.attention.SCORE_SCALES",
     (config.ModelConfig, "query_key_norm"): "nn.mixers.heads.QUERY_KEY_NORMS",
     (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",

@@ -40,6 +40,7 @@ MUST_STAY = (
     "model.position_rank", "model.latent_size", "model.query_latent_size",
     "model.num_features", "model.redraw_every", "model.feature_seed",
     "model.relative_positions", "model.rope_theta", "model.rope_fraction",
+    "model.rope_scaling", "model.rope_factor", "model.rope_length",
     "model.relative_buckets", "model.relative_max_distance", "model.relative_clip",
     "model.share_relative_positions",
     "src.codec", "tgt.codec", "objective.name", "objective.like",

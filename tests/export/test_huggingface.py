@@ -126,6 +126,30 @@ def test_a_setting_that_means_another_model_is_rejected(family):
                 from_words(family, words | {name: "other"})
 
 
+def test_scaled_frequencies_are_read_from_the_older_key():
+    """As Llama 3.1's and Qwen2's files have it; settings other than the published are rejected."""
+    family = FAMILIES["llama"]
+    words = to_words(family, of(family)) | {"lm_head": False}
+    del words["rope_parameters"]
+    scaled = {
+        "rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 100,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    }  # fmt: skip
+    config = from_words(family, words | {"rope_scaling": scaled})
+    assert (config.rope_scaling, config.rope_factor, config.rope_length) == ("llama3", 32.0, 100)
+    assert to_words(family, config)["rope_parameters"] == scaled | {
+        "rope_theta": words["rope_theta"]
+    }
+    yarn = {"type": "yarn", "factor": 4.0}
+    config = from_words(family, words | {"rope_scaling": yarn, "max_position_embeddings": 70})
+    assert (config.rope_scaling, config.rope_factor, config.rope_length) == ("yarn", 4.0, 70)
+    assert from_words(family, words).rope_scaling == "none"
+    with pytest.raises(UserError, match=r"high_freq_factor=8\.0: only 4\.0 can be imported"):
+        from_words(family, words | {"rope_scaling": scaled | {"high_freq_factor": 8.0}})
+    with pytest.raises(UserError, match=r"rope_type='dynamic': only 'default' or 'linear' or"):
+        from_words(family, words | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})
+
+
 def test_a_missing_window_is_the_default_one():
     family = FAMILIES["mistral"]
     words = to_words(family, of(family)) | {"lm_head": False}

@@ -57,6 +57,7 @@ DEEPSEEK = _of(
     LLAMA, decoder_pattern=("latent",), latent_size=7, head_dim=10, rope_fraction=0.4, v_head_dim=5,
     num_kv_heads=None, biases=(), norm_epsilon=1e-6,
 )  # fmt: skip
+LONGER: dict = {"rope_length": 300, "rope_theta": 50.0, "head_dim": 12}
 GPT_NEOX = _of(
     DECODER, activation="gelu", relative_positions="rope", rope_fraction=0.67, rope_theta=50.0,
     tied_embeddings="none",
@@ -94,6 +95,16 @@ PREFIX: dict = {"order": "ranked", "ranks": prefixed}
 CASES = {
     "llama": Case("llama", LLAMA),
     "llama, interleaved": Case("llama", _of(LLAMA, relative_positions="rope_interleaved")),
+    "llama, twice as long": Case(
+        "llama", _of(ONE_LLAMA, rope_scaling="linear", rope_factor=2.0)
+    ),
+    "llama 3.1": Case(
+        "llama", _of(ONE_LLAMA, rope_scaling="llama3", rope_factor=4.0, **LONGER),
+    ),
+    "llama, yarn": Case(
+        "llama",
+        _of(ONE_LLAMA, rope_scaling="yarn", rope_factor=4.0, **LONGER), ONE_PER_ROW,
+    ),
     "llama, prefix": Case("llama", LLAMA, **PREFIX),
     "llama, classes": Case(
         "llama, classes", _of(LLAMA, pooling="last", embedding_scale=False), ONE_PER_ROW,

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import transformers
 from oracle.weights import BLOOM, DEEPSEEK, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2, QWEN3
+from transformers import modeling_rope_utils
 from transformers.models.bloom import modeling_bloom
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
 from transformers.models.gemma2 import modeling_gemma2
@@ -34,7 +35,8 @@ ACTIVATIONS = {
 MODULES = (
     modeling_bloom, modeling_deepseek_v3, modeling_gemma2, modeling_gpt2, modeling_gpt_neox,
     modeling_llama, modeling_longformer, modeling_mistral, modeling_nemotron, modeling_olmo2,
-    modeling_qwen2, modeling_qwen3, modeling_stablelm, modeling_starcoder2, modeling_t5,
+    modeling_qwen2, modeling_qwen3, modeling_rope_utils, modeling_stablelm, modeling_starcoder2,
+    modeling_t5,
 )  # fmt: skip
 
 
@@ -115,6 +117,12 @@ class Llama(Peer):
             "rope_type": "default", "rope_theta": c.rope_theta,
             "partial_rotary_factor": c.rope_fraction,
         }  # fmt: skip
+        if c.rope_scaling != "none":
+            rope |= {"rope_type": c.rope_scaling, "factor": c.rope_factor}
+        if c.rope_scaling in ("llama3", "yarn"):
+            rope["original_max_position_embeddings"] = c.rope_length
+        if c.rope_scaling == "llama3":
+            rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
         return model(settings(
             vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, head_dim=c.key_size,
             rms_norm_eps=c.norm_epsilon, rope_parameters=rope,

@@ -41,6 +41,7 @@ LAYER_NORM = {
 }  # fmt: skip
 LABELLED = {"id2label": {0: "pos", 1: "neg", 2: "none"},
             "label2id": {"pos": 0, "neg": 1, "none": 2}}  # fmt: skip
+LONGER = {"rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 300}
 CHOICES = {"tokens": VOCAB, "class": 3, "tags": 3, "next_sentence": 2, "span": 9, "value": 3}
 PEERS = {
     "gpt2": (T.GPT2Config, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 2, "n_head": 4,
@@ -53,10 +54,12 @@ PEERS = {
     "llama, tied, biases": (T.LlamaConfig, SIZES | {
         "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "head_dim": 8}),
+    "llama 3.1": (T.LlamaConfig, SIZES | {"rope_parameters": LONGER | {
+        "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}}),
     "mistral": (T.MistralConfig, SIZES | {
         "head_dim": 10, "sliding_window": None, "num_attention_heads": 5,
         "num_key_value_heads": 1}),
-    "qwen2": (T.Qwen2Config, SIZES),
+    "qwen2": (T.Qwen2Config, SIZES | {"rope_parameters": LONGER | {"rope_type": "yarn"}}),
     "qwen3": (T.Qwen3Config, SIZES | {"head_dim": 8, "tie_word_embeddings": True}),
     "marian": (T.MarianConfig, SEQ2SEQ | {"scale_embedding": True}),
     "pegasus": (T.PegasusConfig, SEQ2SEQ),

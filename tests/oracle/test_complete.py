@@ -22,6 +22,7 @@ from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.recurrences import RECURRENCES
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
+from transformer_jax.nn.rope_scaling import ROPE_SCALINGS
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS
 
 CONFIGS = [*(case.config for case in (*CASES.values(), *FUSED.values())), *STEMS]
@@ -43,6 +44,7 @@ TABLES: dict[str, Collection[str]] = {
     "query_key_norm": QUERY_KEY_NORMS,
     "positions": POSITIONS,
     "relative_positions": RELATIVE_POSITIONS,
+    "rope_scaling": ROPE_SCALINGS,
     "encoder_pattern or decoder_pattern": MIXERS,
 }
 

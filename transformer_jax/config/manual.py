@@ -240,6 +240,12 @@ class ModelConfig:
     ] = "none"  # fmt: skip
     rope_theta: float = 10_000.0  # base of the angles' frequencies
     rope_fraction: float = 1.0  # share of each head's channels, from the first on, that rotates
+    # How angles change for texts longer than those of training: "linear" divides all frequencies by
+    # rope_factor (arXiv:2306.15595); "llama3" and "yarn" those that turn less than once within
+    # rope_length, and others in part (arXiv:2407.21783, 2309.00071).
+    rope_scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
+    rope_factor: float = 8.0  # how many times as long they are
+    rope_length: int = 8192  # llama3, yarn: positions of the texts of training
     # relative_buckets, relative_max_distance: the number of t5's distance buckets, half of them for
     # positions ahead unless all attention of a stack is causal; and the distance from which all
     # share one bucket.

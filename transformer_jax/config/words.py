@@ -80,10 +80,12 @@ OWN_FIELDS = {
 }  # fmt: skip
 # The relative position schemes that read each field that not all of them read.
 ROTARY = ("rope", "rope_interleaved")
+SCALED_BY_LENGTH = ("llama3", "yarn")  # values of rope_scaling
 LATENT_POSITIONS = ("none", *ROTARY, "alibi", "t5", "toeplitz")  # go with "latent"
 RELATIVE = {
     "rope_theta": ROTARY,
     "rope_fraction": ROTARY,
+    "rope_scaling": ROTARY,
     "relative_buckets": ("t5",),
     "relative_max_distance": ("t5",),
     "relative_clip": ("shaw", "shaw_values", "toeplitz"),

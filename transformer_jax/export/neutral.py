@@ -60,6 +60,9 @@ NEUTRAL: Allowed = {
     "attention": ("dense", "fused"),
     "max_positions": ANY,
     "rope_theta": ANY,
+    "rope_scaling": ("none",),
+    "rope_factor": ANY,  # of scaled frequencies, like the next
+    "rope_length": ANY,
     "rope_fraction": (1.0,),
     "relative_buckets": ANY,
     "relative_max_distance": ANY,

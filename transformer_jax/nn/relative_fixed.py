@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
+from transformer_jax.nn.rope_scaling import ROPE_SCALINGS
 from transformer_jax.nn.view import View
 
 
@@ -29,8 +31,8 @@ class Rope(NoRelativePositions):
     """Rotary positions (Su et al. 2021, arXiv:2104.09864), with channels i and i + r/2 as a pair.
 
     The first r = rope_fraction x head_dim channels of each head are rotated, pair i by the angle
-    position x rope_theta^(-2i/r), so a score depends on positions only through their distance. This
-    is the layout of Llama and GPT-NeoX; GPT-J and RoFormer interleave.
+    position x rope_theta^(-2i/r), unless scaled, so a score depends on positions only through their
+    distance. This is the layout of Llama and GPT-NeoX; GPT-J and RoFormer interleave.
     """
 
     interleaved: ClassVar[bool] = False
@@ -38,11 +40,15 @@ class Rope(NoRelativePositions):
     def look(self, view: View) -> View:
         """See NoRelativePositions."""
         half = self.config.rotated_channels // 2
+        scaling = pick(ROPE_SCALINGS, self.config.rope_scaling, "config.model.rope_scaling")
         frequencies = self.config.rope_theta ** (-np.arange(half) / half)
+        frequencies, factor = scaling(self.config, frequencies)
         angles = at_least_float32(
             view.q_pos[:, :, None, None] * jnp.asarray(frequencies)[None, None, None]
         )
         cos, sin = jnp.cos(angles), jnp.sin(angles)
+        if factor != 1:
+            cos, sin = cos * factor, sin * factor
 
         def rotate(x: Float[Array, "B T N H"]) -> Float[Array, "B T N H"]:
             turning, rest = at_least_float32(x[..., : 2 * half]), x[..., 2 * half :]

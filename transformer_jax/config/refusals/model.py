@@ -29,7 +29,8 @@ from transformer_jax.config.refusals.layers import (
     check_readers,
     check_reversible,
 )
-from transformer_jax.config.words import MIXER_FIELDS, RELATIVE, WITHIN
+from transformer_jax.config.refusals.positions import check_relative
+from transformer_jax.config.words import MIXER_FIELDS, WITHIN
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import ModelConfig
@@ -41,7 +42,7 @@ def check_model(model: "ModelConfig") -> None:
     _check_heads(model)
     _check_mixer_sizes(model)
     _check_patterns(model)
-    _check_relative(model)
+    check_relative(model)
     check_two_stream(model)
     check_recurrent(model)
     check_readers(model)
@@ -76,6 +77,8 @@ def _check_bounds(model: "ModelConfig") -> None:
     above(0, 1e6, lora_alpha=model.lora_alpha)
     above(1, 1e9, rope_theta=model.rope_theta)
     above(0, 1, rope_fraction=model.rope_fraction)
+    within(1, 2**20, rope_factor=model.rope_factor)
+    within(1, 2**30, rope_length=model.rope_length)
     within(1e-3, 1e3, attention_temperature=model.attention_temperature)
     within(4, 2**16, relative_buckets=model.relative_buckets)
     within(1, SIZE, relative_max_distance=model.relative_max_distance)
@@ -186,38 +189,6 @@ def _check_patterns(model: "ModelConfig") -> None:
             False, model, f"num_{missing}_layers", f"{missing}_pattern",
             because=f"architecture={model.architecture!r} has no {missing}",
         )  # fmt: skip
-
-
-def _check_relative(model: "ModelConfig") -> None:
-    scheme = model.relative_positions
-    for name, schemes in RELATIVE.items():
-        means = f"has no effect with relative_positions={scheme!r}"
-        default_unless(scheme in schemes or is_part(scheme), model, name, because=means)
-    channels = model.rotated_channels
-    check(
-        scheme not in RELATIVE["rope_theta"] or (channels >= 2 and channels % 2 == 0),
-        f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
-        "of a head; must be an even number, at least 2",
-    )
-    check(
-        model.relative_buckets % 2 == 0,
-        f"relative_buckets={model.relative_buckets}: must be even, half for each direction",
-    )
-    check(
-        model.relative_max_distance > model.relative_buckets // 2,
-        f"relative_max_distance={model.relative_max_distance}: must be above half of "
-        f"relative_buckets={model.relative_buckets}, which hold one distance each",
-    )
-    check(
-        scheme != "xlnet" or model.d_model % 2 == 0,
-        f"d_model={model.d_model} is odd, but sines and cosines of relative_positions='xlnet' "
-        "need it even; choose an even d_model",
-    )
-    check(
-        scheme != "shaw_values" or model.attention == "dense",
-        "relative_positions='shaw_values': attention='fused' has no term for values; choose "
-        "'dense', or relative_positions='shaw'",
-    )
 
 
 def _check_scales(model: "ModelConfig") -> None:

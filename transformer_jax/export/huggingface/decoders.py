@@ -1,8 +1,10 @@
 """Families of decoders: their tables of tensor names and keys of config.json."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from transformer_jax.config import ModelConfig
+from transformer_jax.config.words import SCALED_BY_LENGTH
 from transformer_jax.export.huggingface.family import Family, Fixed, Part, Word
 
 ATTENTION = ("query", "key", "value", "output")
@@ -23,6 +25,56 @@ def theta(words: Mapping[str, Any]) -> float:
     rope = words.get("rope_parameters") or {}
     older = words.get("rope_theta", words.get("rotary_emb_base", 10_000.0))
     return rope.get("rope_theta", older)
+
+
+def _scaling(*names: str, default: Any = None) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function that finds in config.json what older versions wrote to "rope_scaling"."""
+
+    def found(words: Mapping[str, Any]) -> Any:
+        older = words.get("rope_scaling") or {}
+        return next((older[name] for name in names if name in older), default)
+
+    return found
+
+
+def _trained_length(words: Mapping[str, Any]) -> int:
+    """Return the length of training texts of a model whose config.json does not give it."""
+    rope = words.get("rope_parameters") or words.get("rope_scaling") or {}
+    most = words.get("max_position_embeddings", ModelConfig.rope_length)
+    scaled = rope.get("rope_type", rope.get("type")) in SCALED_BY_LENGTH
+    return rope.get(_TRAINED, most) if scaled else ModelConfig.rope_length
+
+
+_TRAINED = "original_max_position_embeddings"
+_SCALED = ("linear", *SCALED_BY_LENGTH)
+# Settings of these methods, of which only the published values are supported.
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_YARN = {
+    "beta_slow": 1, "beta_fast": 32, "attention_factor": None, "mscale": None,
+    "mscale_all_dim": None, "truncate": True,
+}  # fmt: skip
+
+
+def _published(name: str, value: Any) -> tuple[str, Fixed]:
+    default, only = _scaling(name, default=value), ("rope_scaling", ("llama3",))
+    fixed = Fixed(value, written=name in _LLAMA3, default=default, only=only)
+    return f"rope_parameters.{name}", fixed
+
+
+ROPE_SCALING: tuple[tuple[str, Word | Fixed], ...] = (
+    ("rope_parameters.rope_type", Word(
+        "rope_scaling", (("default", "none"), *((name, name) for name in _SCALED)),
+        default=_scaling("rope_type", "type", default="default"),
+    )),
+    ("rope_parameters.factor", Word(
+        "rope_factor", default=_scaling("factor", default=ModelConfig.rope_factor),
+        only=("rope_scaling", _SCALED),
+    )),
+    (f"rope_parameters.{_TRAINED}", Word(
+        "rope_length", default=_trained_length, only=("rope_scaling", SCALED_BY_LENGTH)
+    )),
+    *(_published(name, value) for name, value in (_LLAMA3 | _YARN).items()),
+)  # fmt: skip
 
 
 # Radford et al. 2019; q, k and v are a single projection.
@@ -115,8 +167,7 @@ LLAMA = Family(
         ("mlp_bias", Part("biases", ("feed_forward",))),
         ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
         ("rope_theta", Word("rope_theta", default=theta)),  # read by older versions
-        ("rope_parameters.rope_type", Fixed("default")),
-        ("rope_scaling", Fixed(None, written=False)),
+        *ROPE_SCALING,
         ("tie_word_embeddings", Word("tied_embeddings", TIED, default=False)),
     ),
     fixed={

@@ -26,6 +26,7 @@ class Word(NamedTuple):
     default: Any = _REQUIRED  # theirs if config.json lacks the key, or a function of all keys
     written: str | None = ""  # the property that is written; "": the field; None: nothing
     read: bool = True  # False: it is only written
+    only: tuple[str, tuple[str, ...]] | None = None  # a field, and its values where it is written
 
 
 class Part(NamedTuple):
@@ -42,6 +43,7 @@ class Fixed(NamedTuple):
     value: Any
     written: bool = True
     default: Any = _REQUIRED  # the meaning of a missing key; if not given, `value`
+    only: tuple[str, tuple[str, ...]] | None = None  # as in Word
 
 
 class Family(NamedTuple):
@@ -133,7 +135,7 @@ def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
     refuse(family, config)
     found: dict[str, Any] = {}
     for name, word in family.words:
-        if word.written in (None, False):
+        if word.written in (None, False) or _is_other(word, config):
             continue
         if isinstance(word, Fixed):
             value: Any = word.value
@@ -151,6 +153,14 @@ def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
                 f"{name}={place[last]!r} in config.json"
             )
     return found
+
+
+def _is_other(word: Word | Part | Fixed, config: ModelConfig) -> bool:
+    """Return whether a key is only for models other than this one."""
+    if isinstance(word, Part) or word.only is None:
+        return False
+    field, values = word.only
+    return getattr(config, field) not in values
 
 
 def from_words(family: Family, words: Mapping[str, Any]) -> ModelConfig:
@@ -191,8 +201,8 @@ def _look_up(words: Mapping[str, Any], name: str, word: Word | Part | Fixed) -> 
         default = word.value if word.default is _REQUIRED else word.default
     elif isinstance(word, Word):
         default = word.default
-        if isinstance(default, Callable):  # type: ignore[arg-type]
-            default = default(words)
+    if isinstance(default, Callable):  # type: ignore[arg-type]
+        default = default(words)
     if default is _REQUIRED:
         raise UserError(f"{name}: missing")
     return default
