@@ -7,6 +7,7 @@ import typing
 from typing import Any
 
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.words import SCALED_BY_LENGTH
 from transformer_jax.errors import UserError
 
 HINTS = typing.get_type_hints(ModelConfig)
@@ -107,6 +108,8 @@ def _completed(base: ModelConfig, pair: Choice, open_pairs: dict) -> Choice | No
 NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", True): {"relative_positions": "t5"},
     ("share_relative_positions", False): {"relative_positions": "t5"},
+    **{("rope_scaling", name): {"relative_positions": "rope"}
+       for name in ("linear", *SCALED_BY_LENGTH)},
     ("pooling", "mean"): {"architecture": "encoder"},
     ("pooling", "last"): {"architecture": "decoder"},
 }  # fmt: skip

@@ -5,17 +5,20 @@ import pytest
 from pairs import config_of, rows
 from tiny import MODEL, PAIRS
 
+from transformer_jax.config.words import ROTARY, SCALED_BY_LENGTH
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.training.cost import parameters
 
+SCALED = ("linear", *SCALED_BY_LENGTH)  # values of rope_scaling
 UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # nothing to share
 
 
 def test_only_meaningless_pairs_are_rejected():
     """Two streams without positions, or with windows or linear attention; initial values that
     DeepNorm already sets; what a kernel lacks; the scale of logits set twice; sharing of tables
-    that do not exist; pooling that the architecture does not have; relative positions with linear
-    attention; and reversible layers that cannot be undone one by one.
+    that do not exist; angles scaled where nothing rotates; pooling that the architecture does not
+    have; relative positions with linear attention; and reversible layers that cannot be undone one
+    by one.
     """
     expected = [
         {"architecture": "two_stream", "positions": "none"},
@@ -41,6 +44,12 @@ def test_only_meaningless_pairs_are_rejected():
           for name in ("encoder_decoder", "two_stream") for pooling in ("mean", "last")),
         *({"relative_positions": name, "share_relative_positions": shared}
           for name in UNSHARED for shared in (True, False)),
+        *({"relative_positions": name, "rope_scaling": scaling}
+          for name in RELATIVE_POSITIONS if name not in ROTARY for scaling in SCALED),
+        *({"rope_scaling": scaling} | other for scaling in SCALED for other in (
+            {"decoder_pattern": ("linear", "full")}, {"share_relative_positions": True},
+            {"share_relative_positions": False},
+        )),
     ]  # fmt: skip
     refused = rows(MODEL)[1]
     assert sorted(refused, key=str) == sorted(expected, key=str)
