@@ -41,3 +41,11 @@ def test_the_rotated_key_is_the_only_part_that_depends_on_the_position():
     turned = config.rotated_channels
     assert np.abs(keys[:turned, 0] - keys[:turned, 1]).min() > 1e-3
     np.testing.assert_allclose(keys[turned:, 0], keys[turned:, 1], rtol=1e-6)
+
+
+def test_low_rank_matrices_join_the_latent_and_the_heads():
+    """Not a latent and heads on one side and their channels on the other."""
+    config = dataclasses.replace(VARIANTS["latent"], lora_rank=2, lora_maps=("query", "key"))
+    adapted = make(config)[1]["encoder"]["layer_0"]["self_attention"]
+    shapes = [adapted[name][f"lora_{part}"].shape for name in ("query", "key") for part in "ab"]
+    assert shapes == [(5, 2), (2, 2, 6), (6, 2), (2, 2, 2)]

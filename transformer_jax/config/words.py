@@ -78,10 +78,10 @@ ELMO = (
 OWN_FIELDS = {
     "recurrent": RECURRENT, "elmo": ELMO, "decomposable_attention": DECOMPOSABLE
 }  # fmt: skip
-# The relative position schemes that read each field that not all of them read.
 ROTARY = ("rope", "rope_interleaved")
 SCALED_BY_LENGTH = ("llama3", "yarn")  # values of rope_scaling
 LATENT_POSITIONS = ("none", *ROTARY, "alibi", "t5", "toeplitz")  # go with "latent"
+# The relative position schemes that read each field that not all of them read.
 RELATIVE = {
     "rope_theta": ROTARY,
     "rope_fraction": ROTARY,
