@@ -27,6 +27,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
 VARIANTS: dict = {
+    "policy": {},
     "move": {},
     "moves": {},
     "squares": {},
@@ -34,7 +35,7 @@ VARIANTS: dict = {
 }  # no published figures to compare with
 
 
-def get_config(target: str = "move"):
+def get_config(target: str = "policy"):
     """Return the experiment of one of VARIANTS."""
     if target not in VARIANTS:
         raise ValueError(f"no variant {target!r}; there are {', '.join(VARIANTS)}")
@@ -55,13 +56,15 @@ def get_config(target: str = "move"):
         c.tokenizer.vocab_size = 4 + 64 + 1  # the squares and "q": other promotions are rare
     else:
         c.model.architecture = "encoder"
-        c.model.pooling = "mean"
-        c.objective.name, c.objective.window = "classify", 79
-    c.src.codec = "fen"
+        c.model.pooling = "first" if target == "policy" else "mean"
+        c.objective.name = "policy" if target == "policy" else "classify"
+        c.objective.window = 79
+    c.src.codec = "board" if target == "policy" else "fen"
     c.tgt.codec = {"squares": "words", "value": "classes"}.get(target, "moves")
     c.tokenizer.joint = False
     c.data.source = "chess"
-    c.data.source_language, c.data.target_language = "fen", target
+    c.data.source_language = "fen"
+    c.data.target_language = "moves" if target == "policy" else target
     c.data.num_examples = (200_000, 1000, 1000)
     c.data.max_length = 79
     c.data.tokens_per_batch = 64 * 79

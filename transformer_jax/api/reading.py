@@ -22,12 +22,13 @@ from transformer_jax.models.model import Model
 # The method that queries a model of each objective.
 ASKED = {
     "classify": "classify", "classify_pairs": "classify", "tag": "tag", "regress": "value",
-    "answer": "answer", "forecast": "forecast", "reconstruct": "picture_codes",
+    "policy": "classify", "answer": "answer", "forecast": "forecast",
+    "reconstruct": "picture_codes",
 }  # fmt: skip
 
 KINDS = {
     "classify": "classifier", "classify_pairs": "classifier of pairs", "tag": "tagger",
-    "regress": "regression", "answer": "reader",
+    "regress": "regression", "answer": "reader", "policy": "policy",
 }  # fmt: skip
 
 

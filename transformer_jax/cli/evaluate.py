@@ -147,7 +147,7 @@ def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: st
 
     of = {
         "classify": classes, "classify_pairs": classes, "tag": tags, "regress": values,
-        "answer": answers,
+        "answer": answers, "policy": classes,
     }  # fmt: skip
     evaluation = of[trained.experiment.objective.kind].evaluate(trained, corpus, split, name)
     print(*evaluation.result["details"], sep="\n")

@@ -370,6 +370,7 @@ class SideConfig:
     # "labels": a line is labels separated by spaces, all of which occur in the training text;
     # "values": a line is a number; "spans": a line is a span of the source side's line;
     # "fen": a line is a chess position, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
+    # "board": the same as the side to move sees it: with Black to move, mirrored;
     # "moves": a line is one or more of the 1,968 chess moves, "e2e4", separated by spaces;
     # "huggingface": the tokenizer.json of an imported model.
     # What is not text becomes vectors. "patches": squares of pictures; "series": rows of numbers;
@@ -377,7 +378,7 @@ class SideConfig:
     # 2022, arXiv:2212.04356).
     codec: Literal[
         "subwords", "wordpiece", "words", "trees", "bytes", "characters", "classes", "labels",
-        "values", "spans", "fen", "moves", "huggingface", "patches", "series", "log_mel",
+        "values", "spans", "fen", "board", "moves", "huggingface", "patches", "series", "log_mel",
     ] = "subwords"  # fmt: skip
 
 
@@ -580,6 +581,8 @@ class ObjectiveConfig:
     # which one given twice counts twice.
     # "classify_pairs": the same for two texts, separated by a TAB on the source line, as in natural
     # language inference.
+    # "policy": the best moves in a chess position, as a distribution like that of several classes,
+    # predicted by attention between the squares that a move leaves and goes to (Lc0's policy head).
     # "forecast": the next values of a time series, for each channel by itself; the series is the
     # target side, like the text of language_model.
     # "ctc": the target side, whose pieces come in the order of the source positions: each position
@@ -590,7 +593,7 @@ class ObjectiveConfig:
         "translate", "language_model", "prefix_lm", "text_prefix_lm", "permutation_lm",
         "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption", "denoising",
         "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs", "forecast",
-        "ctc", "reconstruct",
+        "ctc", "reconstruct", "policy",
     ] = "translate"  # fmt: skip
     # For all but translate, ctc and reconstruct: the most pieces read at a time. Longer documents
     # are cut into consecutive windows. Each but the first begins with the last piece of the one

@@ -132,11 +132,12 @@ ARCHITECTURES = {
     "forecast": ("encoder",),
     "ctc": ("encoder",),
     "reconstruct": ("autoencoder",),
+    "policy": ("encoder",),
 }
 # The codec of the target side where it is not text but the labels of one.
 LABELS = {
     "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
-    "answer": "spans",
+    "answer": "spans", "policy": "moves",
 }  # fmt: skip
 # Alternatives to "classes": a text may have several labels, and moves are a fixed list.
 CLASSES = ("labels", "moves")

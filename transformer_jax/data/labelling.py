@@ -31,6 +31,9 @@ def said(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> tup
     return Side(inputs, pos, seg), Target(labels, weight)
 
 
+CHOICES = {"class", "move"}  # predictions of which a text may have several correct ones
+
+
 def max_labels(items: TokenStore) -> int:
     """Return K, the largest number of labels of any text."""
     return max(int(items.tgt.lengths.max(initial=1)), 1)
@@ -81,7 +84,13 @@ class Classify:
         """See Objective."""
         src = begun(items, placement, (rows, src_length), draw)
         tgt, target = said(items, placement, (rows, tgt_length))
-        return Batch(src, tgt, {"class": target})
+        return Batch(src, tgt, {self.predicts[0]: target})
+
+
+class Policy(Classify):
+    """Read a chess position, predict its best moves: see `models.moves`."""
+
+    predicts: tuple[str, ...] = ("move",)
 
 
 class Regress(Classify):
@@ -95,5 +104,5 @@ class Regress(Classify):
     ) -> Batch:  # fmt: skip
         """See Objective."""
         batch = super().examples(items, placement, rows, src_length, tgt_length, draw)
-        labels, weight = batch.targets["class"]
+        labels, weight = batch.targets["value"]
         return batch._replace(targets={"value": Target(labels.view(np.float32), weight)})

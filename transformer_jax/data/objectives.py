@@ -17,7 +17,7 @@ from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.corrupting import Denoising, SpanCorruption, TextContinuation
 from transformer_jax.data.forecasting import Forecast
-from transformer_jax.data.labelling import Classify, Regress
+from transformer_jax.data.labelling import Classify, Policy, Regress
 from transformer_jax.data.language_modelling import LanguageModel, PermutationLM, TextPrefixLM
 from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
@@ -145,6 +145,7 @@ OBJECTIVES: dict[str, Objective] = {
     "forecast": Forecast(),
     "ctc": Ctc(),
     "reconstruct": Reconstruct(),
+    "policy": Policy(),
 }
 
 

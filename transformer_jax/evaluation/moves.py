@@ -40,7 +40,7 @@ def evaluated(
     """
     experiment = trained.experiment
     of_moves = experiment.tgt.codec == "moves" or experiment.objective.translates
-    of_chess = experiment.src.codec == "fen" and of_moves
+    of_chess = experiment.src.codec in ("fen", "board") and of_moves
     found = [judged(*pair) for pair in zip(fens, said, strict=True)] if of_chess else []
     scores, details, total = {}, [], len(found)
     for name in RATES if found else ():

@@ -21,6 +21,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.labelling import CHOICES
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import Selection, TokenStore
@@ -137,7 +138,7 @@ def notes(store: TokenStore, experiment: Experiment) -> list[str]:
         for reason, count in selected(store, experiment.data).dropped.items()
         if count
     ]
-    if "class" in objective.predicts:
+    if not CHOICES.isdisjoint(objective.predicts):
         low, high = interval(len(store) // 2, len(store))
         found.append(
             f"validation: of {len(store):,} {noun}s, an accuracy near 50 % is known to "

@@ -17,7 +17,7 @@ from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import BatchSource, Plan, items_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
-from transformer_jax.data.labelling import max_labels
+from transformer_jax.data.labelling import CHOICES, max_labels
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.door import differences, own_parts
 from transformer_jax.errors import UserError
@@ -136,7 +136,7 @@ def _train(
     tx, averaged = _optimizer(experiment.optimizer, experiment.model), config.ema_decay is not None
     state = init_state(model, tx, experiment.seed, mesh, averaged)
     selected.check(experiment, state.params)
-    most = max_labels(prepared.train) if "class" in prepared.objective.predicts else 1
+    most = 1 if CHOICES.isdisjoint(prepared.objective.predicts) else max_labels(prepared.train)
     step = TrainStep(experiment, model, state, mesh, most)
     run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
     start = restore(run, state)

@@ -13,6 +13,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.forecast import ForecastHead
 from transformer_jax.models.model import Output, Pointed
+from transformer_jax.models.moves import MoveHead
 from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.embedding import Embed, Head
 from transformer_jax.nn.feedforward import ACTIVATIONS
@@ -30,8 +31,9 @@ class Kind(NamedTuple):
     # "text": for the source segment that each position of the target side belongs to, [B T];
     # "place": for each position of the source, [B S]; "ends": the first and the last position of an
     # answer, at two positions of the target side, among those of their segment, [B T].
+    # "squares": for each position of the target side, its chess board's, [B T].
     # "path": for each position, [B S], with padding certain to be PAD.
-    of: Literal["text", "place", "ends", "path"]
+    of: Literal["text", "place", "ends", "path", "squares"]
     choices: int | None = None  # number of classes; None: pieces of the target side's codec
 
 
@@ -44,6 +46,7 @@ HEADS = {
     "tags": Kind("place"),
     "span": Kind("ends", choices=2),
     "ctc": Kind("path"),
+    "move": Kind("squares"),
 }
 _NEVER = -1e9  # the logit of a position in another segment
 
@@ -82,9 +85,11 @@ class Encoder(Network):
             own = self.config.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
         for name in self.chosen():
-            count = HEADS[name].choices
+            kind, count = HEADS[name]
             rows = "classes" if count is None else "choices"
-            head = ClassHead(self.config, count or self.tgt_vocab_size, rows)
+            head: nn.Module = ClassHead(self.config, count or self.tgt_vocab_size, rows)
+            if kind == "squares":
+                head = MoveHead(self.config, self.dtype)
             setattr(self, f"{name}_head", head)
 
     @nn.nowrap
@@ -110,9 +115,13 @@ class Encoder(Network):
             pooled = jnp.tanh(self.pooler(pooled)) if self.config.pooler else pooled
             pooled = self.dropout(pooled, train)
         for name in self.chosen():
-            head, kind = getattr(self, f"{name}_head")(), HEADS[name].of
+            head, kind = getattr(self, f"{name}_head"), HEADS[name].of
             hidden = pooled if kind == "text" else self.dropout(x, train)
-            found[name] = Output(hidden, head)
+            if kind == "squares":
+                assert batch.tgt is not None
+                found[name] = head(memory._replace(hidden=hidden), src, batch.tgt)
+                continue
+            found[name] = Output(hidden, head := head())
             if kind == "ends":
                 assert batch.tgt is not None
                 found[name] = Pointed(pointed(head.logits(hidden), memory, batch.tgt), head)
@@ -153,7 +162,9 @@ class Encoder(Network):
     def example(self) -> Batch:
         """See Model."""
         ones, src = np.ones((1, 2), np.int32), self.example_source()
-        return Batch(src, Side(ones, ones, ones) if self.asks("text", "ends") else None, {})
+        return Batch(
+            src, Side(ones, ones, ones) if self.asks("text", "ends", "squares") else None, {}
+        )
 
 
 # Which positions of a segment [B T S] are averaged into its vector.

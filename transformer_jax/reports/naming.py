@@ -12,7 +12,7 @@ KINDS = {  # by objective
     "classify": "A classifier of {read}", "classify_pairs": "A classifier of pairs of texts",
     "regress": "A regression model of {read}", "tag": "A word tagger",
     "answer": "A question answering model", "forecast": "A forecaster of {read}",
-    "reconstruct": "An autoencoder of {read}",
+    "reconstruct": "An autoencoder of {read}", "policy": "A chess player",
     **dict.fromkeys(OF_TEXT, "A language model"),
     **dict.fromkeys(MASKED, "A masked language model"),
     **dict.fromkeys(("translate", "prefix_lm", "ctc"), "A translator"),
@@ -28,7 +28,9 @@ def named(experiment: Experiment) -> dict[str, str]:
     items = f"windows of {objective.window} pieces"
     if objective.translates:
         items = "sentence pairs" if codec not in _READ else f"{read} with their texts"
-    elif objective.kind in ("classify", "classify_pairs", "regress") and codec not in _READ:
+    elif (
+        objective.kind in ("classify", "classify_pairs", "regress", "policy") and codec not in _READ
+    ):
         items = f"texts, at most {objective.window} pieces of each,"
     elif codec == "series":
         items = f"windows of {objective.window} rows"

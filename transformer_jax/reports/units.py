@@ -131,7 +131,7 @@ _LANGUAGE = {
 # Kind of objective -> score -> unit. Translations also have the scores in METRICS.
 UNITS: dict[str, dict[str, Unit]] = {
     **dict.fromkeys(("translate", "prefix_lm", "ctc"), TEXTS),
-    **dict.fromkeys(("classify", "classify_pairs"), _CLASSES),
+    **dict.fromkeys(("classify", "classify_pairs", "policy"), _CLASSES),
     "tag": {
         "accuracy": _ratio(_labels_right, _percent),
         "loss": _ratio(lambda row: (-row["log_prob"], len(row["reference"].split()))),

@@ -59,10 +59,10 @@ def reconstruction_sums(
 def pointer_sums(
     logits: Float[Array, "B T S"],
     head: Head,
-    targets: Int[Array, "B T"],
-    weight: Float[Array, "B T"],
+    targets: Int[Array, "B T *K"],
+    weight: Float[Array, "B T *K"],
 ) -> Sums:
-    """Return the sums of cross-entropy over positions of the source."""
+    """Return the sums of cross-entropy over positions of the source, or over pairs of them."""
     return loss_sums(logits, targets, weight, 0.0, "uniform")
 
 
@@ -86,6 +86,7 @@ def ctc_sums(
 LOSSES: dict[str, Callable[..., Sums]] = {
     "value": squared_error_sums,
     "span": pointer_sums,
+    "move": pointer_sums,
     "forecast": forecast_sums,
     "ctc": ctc_sums,
     "pixels": reconstruction_sums,

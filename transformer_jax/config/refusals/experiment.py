@@ -150,9 +150,9 @@ def _check_checkpoints(run: "Experiment") -> None:
     )
     check(
         run.checkpoint.best_by != "accuracy"
-        or run.objective.kind in ("classify", "classify_pairs", "tag", "answer"),
-        "checkpoint.best_by='accuracy': is for objective.name='classify', 'classify_pairs', 'tag' "
-        f"or 'answer', not {run.objective.name!r}; choose 'loss'",
+        or run.objective.kind in ("classify", "classify_pairs", "policy", "tag", "answer"),
+        "checkpoint.best_by='accuracy': is for objective.name='classify', 'classify_pairs', "
+        f"'policy', 'tag' or 'answer', not {run.objective.name!r}; choose 'loss'",
     )
 
 

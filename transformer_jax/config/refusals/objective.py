@@ -62,6 +62,7 @@ def check_objective(objective: "ObjectiveConfig") -> None:
         "tag": (3, "BOS, a piece and EOS"),
         "regress": (2, "BOS and a piece"),
         "classify": (2, "BOS and a piece"),
+        "policy": (78, "BOS and the 77 characters of a position"),
         "classify_pairs": (5, "BOS and two segments of a piece and EOS"),
         "span_corruption": (3, "a piece, a sentinel and EOS"),
         "denoising": (2, "a piece and EOS"),

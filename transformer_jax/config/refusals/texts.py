@@ -28,6 +28,10 @@ def check_codecs(run: "Experiment") -> None:
         f"src.codec={codecs[0]!r}: the source side must be text; choose another codec",
     )
     check(
+        run.objective.kind != "policy" or codecs[0] == "board",
+        f"src.codec={codecs[0]!r}: objective.name={name!r} reads chess positions; choose 'board'",
+    )
+    check(
         len(set(codecs)) == 1 or not run.tokenizer.joint,
         f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot share a joint "
         "vocabulary; choose the same for both, or set tokenizer.joint=False",

@@ -8,6 +8,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import SIZED, Experiment, SourceConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import (
+    board,
     characters,
     classes,
     fen,
@@ -64,6 +65,7 @@ CODECS: dict[str, Kind] = {
     "values": Kind(values.Values, values.train, "the scale of values"),
     "spans": Kind(spans.Spans, spans.train, "the description of spans"),
     "fen": Kind(fen.Fen, fen.train, "the alphabet of positions"),
+    "board": Kind(board.Board, board.train, "the alphabet of positions"),
     "moves": Kind(moves.Moves, moves.train, "a list of moves"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
     "patches": Kind(patches.Patches, patches.train, "the form of pictures", vectors=True),

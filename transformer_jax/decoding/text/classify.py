@@ -14,6 +14,7 @@ from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.encoding import encode_words
 from transformer_jax.data.labelled import check_pairs, two_texts
+from transformer_jax.data.labelling import CHOICES
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
@@ -35,11 +36,9 @@ def classify(
     Raises:
       UserError: if the model does not predict classes, or a pair is malformed.
     """
-    objective, names = (
-        objective_named(config.name),
-        tokenizers.tgt.pieces(range(tokenizers.tgt.size)),
-    )
-    if "class" not in objective.predicts:
+    objective = objective_named(config.name)
+    names = tokenizers.tgt.pieces(range(tokenizers.tgt.size))
+    if CHOICES.isdisjoint(objective.predicts):
         raise UserError(
             f"config.objective.name={config.name!r}: such a model predicts no class of a text"
         )
@@ -62,4 +61,6 @@ def classify(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _probabilities(model: Model, params: Any, batch: Batch) -> Float[Array, "B T C"]:
-    return jax.nn.softmax(model.outputs(params, batch, None)["class"].logits())
+    found = model.outputs(params, batch, None)
+    (name,) = CHOICES & set(found)
+    return jax.nn.softmax(found[name].logits())

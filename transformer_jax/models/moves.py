@@ -1,0 +1,112 @@
+"""Chess moves predicted from the squares that they connect."""
+
+from functools import cache
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Side
+from transformer_jax.data.codecs import fen, moves
+from transformer_jax.models.model import Pointed
+from transformer_jax.models.network import Memory
+from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.linear import Project
+from transformer_jax.nn.view import cross_view
+from transformer_jax.vocabulary import RESERVED
+
+BLACK = RESERVED + fen.ALPHABET.index("b")
+_PIECES = "bnqr"  # that a pawn is promoted to
+
+
+class MoveHead(nn.Module):
+    """Logits of the 1,968 moves from the states of the 64 squares: how the square that a move
+    leaves likes its direction and distance, one of 64 (AlphaZero: Silver et al. 2017,
+    arXiv:1712.01815), plus the query of that square times the key of the one that it goes to,
+    divided by sqrt(D) (Leela Chess Zero), plus a bias. To the key of a promotion a vector of the
+    new piece is added. Where Black is to move the squares are mirrored, and so are the moves.
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        width, names = (self.config.d_model,), ("embed", "features")
+        self.query, self.key = (Project(width, width, names, self.dtype) for _ in range(2))
+        self.step = Project(width, (64,), ("embed", "choices"), self.dtype)
+        zeros, shape = nn.initializers.zeros, (len(_PIECES), *width)
+        self.piece = parameter(self, "piece", named(zeros, "choices", "features"), shape)
+        self.bias = parameter(self, "bias", named(zeros, "classes"), (len(cells()),))
+
+    def __call__(self, memory: Memory, src: Side, tgt: Side) -> Pointed:
+        squares, first = board(memory, tgt)
+        query, key = self.query(squares), self.key(squares)
+        last = jnp.concatenate([key[..., :8, :], key[..., 56:, :]], -2)
+        promoted = last[..., None, :, :] + self.piece.astype(self.dtype).reshape(1, 1, -1, 1, key.shape[-1])
+        keys = [key, promoted.reshape(*key.shape[:2], -1, key.shape[-1])]
+        wide = jnp.promote_types(self.dtype, jnp.float32)
+        scores = jnp.einsum(
+            "BTQD,BTKD->BTQK", query, jnp.concatenate(keys, -2), preferred_element_type=wide
+        )
+        scores = jnp.concatenate(
+            [scores * self.config.d_model**-0.5, self.step(squares).astype(wide)], -1
+        ).reshape(*scores.shape[:2], -1)
+        logits = scores[..., cells()] + scores[..., steps()] + self.bias.reshape(1, 1, -1)
+        black = jnp.take_along_axis(jnp.asarray(src.inputs), first, 1) == BLACK
+        head: Any = None
+        return Pointed(jnp.where(black[..., None], logits[..., mirrored()], logits), head)
+
+
+def board(memory: Memory, tgt: Side) -> tuple[Float[Array, "B T Q D"], Int[Array, "B T"]]:
+    """Return the hidden states of the 64 squares in each target position's segment, and where the
+    side to move is.
+    """
+    seen = cross_view(tgt.pos, tgt.seg, memory.pos, memory.seg).mask()[:, 0]
+    first = jnp.argmax(seen, -1) + 1  # after BOS
+    places = first[..., None] + fen.SQUARES + jnp.arange(64).reshape(1, 1, -1)
+    return jnp.take_along_axis(memory.hidden[:, None], places[..., None], 2), first
+
+
+_ROW = 64 + 16 * len(_PIECES) + 64  # scores of a square: goals, promotions, steps
+
+
+@cache
+def cells() -> np.ndarray:
+    """Return the place in the scores of each move's goal: one of 64 squares, or of the 16 on the
+    last rank and the first for each piece to be promoted to.
+    """
+    found = []
+    for move in moves.all_moves():
+        start, goal = square(move[:2]), square(move[2:4])
+        if move[4:]:
+            goal = 64 + 16 * _PIECES.index(move[4]) + (goal if goal < 8 else goal - 48)
+        found.append(_ROW * start + goal)
+    return np.array(found)
+
+
+@cache
+def steps() -> np.ndarray:
+    """Return the place in the scores of each move's direction and distance."""
+    ends = [(square(move[:2]), square(move[2:4])) for move in moves.all_moves()]
+    changes = [(goal // 8 - start // 8, goal % 8 - start % 8) for start, goal in ends]
+    order = {change: number for number, change in enumerate(sorted(set(changes)))}
+    return np.array([
+        _ROW * (start + 1) - 64 + order[change]
+        for (start, _), change in zip(ends, changes, strict=True)
+    ])  # fmt: skip
+
+
+@cache
+def mirrored() -> np.ndarray:
+    """Return the number of each move with ranks counted from the other side."""
+    number = {move: i for i, move in enumerate(moves.all_moves())}
+    ranks = str.maketrans("12345678", "87654321")
+    return np.array([number[move.translate(ranks)] for move in number])
+
+
+def square(name: str) -> int:
+    """Return where a FEN has a square: a8 first, h1 last."""
+    return 8 * (8 - int(name[1])) + "abcdefgh".index(name[0])
