@@ -39,7 +39,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
-NOT_ANY_TEXT = ("trees", "fen")  # they encode languages of their own
+NOT_ANY_TEXT = ("trees", "fen", "board")  # they encode languages of their own
 TEXTS = [name for name in CODECS if name not in (*NO_TEXT, *VECTORS, *NOT_ANY_TEXT)]
 
 

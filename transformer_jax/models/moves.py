@@ -45,7 +45,9 @@ class MoveHead(nn.Module):
         squares, first = board(memory, tgt)
         query, key = self.query(squares), self.key(squares)
         last = jnp.concatenate([key[..., :8, :], key[..., 56:, :]], -2)
-        promoted = last[..., None, :, :] + self.piece.astype(self.dtype).reshape(1, 1, -1, 1, key.shape[-1])
+        promoted = last[..., None, :, :] + self.piece.astype(self.dtype).reshape(
+            1, 1, -1, 1, key.shape[-1]
+        )
         keys = [key, promoted.reshape(*key.shape[:2], -1, key.shape[-1])]
         wide = jnp.promote_types(self.dtype, jnp.float32)
         scores = jnp.einsum(

@@ -54,4 +54,5 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     Raises:
       UserError: if an objective needs named pieces, which the alphabet has no room for.
     """
-    return Board(fen.train(config, texts, symbols).model)
+    fen.check_symbols("board", symbols)
+    return Board()

@@ -95,6 +95,15 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     Raises:
       UserError: if an objective needs named pieces, which the alphabet has no room for.
     """
-    if symbols:
-        raise UserError(f"config.src.codec='fen': has no pieces {symbols}; choose 'characters'")
+    check_symbols("fen", symbols)
     return Fen()
+
+
+def check_symbols(name: str, symbols: Sequence[str]) -> None:
+    """Reject named pieces, which the alphabet of a codec of positions has no room for.
+
+    Raises:
+      UserError: if there are any.
+    """
+    if symbols:
+        raise UserError(f"config.src.codec={name!r}: has no pieces {symbols}; choose 'characters'")
