@@ -44,6 +44,7 @@ def get_config(target: str = "policy"):
     c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
     c.model.residual, c.model.activation = "pre_norm", "gelu"
     c.model.positions, c.model.max_positions = "learned", 79
+    c.model.initializer = "gpt2"
     c.model.embedding_scale = False  # where a piece stands matters as much as what it is
     c.model.compute_dtype = "bfloat16"
 

@@ -118,3 +118,9 @@ def test_every_move_has_a_logit_of_its_own(drawn):
     """No two moves share one, and the likeliest move of a board is another on its mirror image."""
     for row in logits(*drawn):
         assert len(np.unique(row)) == len(MOVES)
+
+
+def test_positions_of_both_codecs_are_stored_apart():
+    """Stores of encoded texts are named by the digests of codecs."""
+    assert CODEC.digest != fen.Fen().digest
+    assert board.Board(CODEC.model).digest == CODEC.digest

@@ -4,6 +4,7 @@ With Black to move the board is turned and the colours are exchanged, so that th
 are always in upper case and go up; the first character still says who they are.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 
 from transformer_jax.config import TokenizerConfig
@@ -15,6 +16,7 @@ class Board(fen.Fen):
     """See Fen."""
 
     file = "board{}.json"
+    content = json.dumps({"alphabet": fen.ALPHABET, "seen_by": "the side to move"}).encode()
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec.

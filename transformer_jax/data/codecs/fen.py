@@ -19,17 +19,18 @@ LENGTH = 77
 _PLACES = (("side", 1), ("squares", 64), ("castling", 4), ("en passant", 2), ("half-moves", 3),
            ("moves", 3))  # fmt: skip
 SQUARES = 1  # where they begin
-_CONTENT = json.dumps({"alphabet": ALPHABET}).encode()
 
 
 class Fen(Listed):
     """Each of the characters is a piece. The texts are FENs of legal positions."""
 
     file = "fen{}.json"
+    content = json.dumps({"alphabet": ALPHABET}).encode()
     HINT = f": pieces are the characters {ALPHABET}"
 
-    def __init__(self, model: bytes = _CONTENT) -> None:
-        if model != _CONTENT:
+    def __init__(self, model: bytes | None = None) -> None:
+        model = self.content if model is None else model
+        if model != self.content:
             raise ValueError("not the alphabet of this version")
         special: Mapping[str, int] = with_symbols((), RESERVED)
         super().__init__(model, [*SPELLED, *ALPHABET], special)
