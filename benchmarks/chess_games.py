@@ -74,7 +74,7 @@ def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[flo
 
 def likeliest(trained: TrainedModel, fens: Sequence[str]) -> list[list[str]]:
     """Return moves for each position, likeliest first: all moves, or the hypotheses of a beam."""
-    if trained.experiment.objective.kind == "classify":
+    if trained.experiment.objective.kind in ("classify", "policy"):
         return [list(shares) for shares in trained.classify(list(fens))]
     found = trained.translate(list(fens), n_best=_BEAM, beam_size=_BEAM)
     return [[moves.written(said.text) for said in hypotheses] for hypotheses in found]

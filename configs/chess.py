@@ -8,12 +8,15 @@
 Positions are generated when a run first starts, about 400 per second, and kept for all later ones.
 The teacher is not Stockfish: it counts material after the opponent's best reply
 (transformer_jax/data/chess_positions.py). A model is taught one of its best moves, 11 on average,
-or all.
+or all: the target is then the uniform distribution over them, whose entropy is a lower bound of the
+loss.
 
+policy   all best moves; a move's logit is computed from the squares that it connects, as in
+         AlphaZero and Leela Chess Zero (transformer_jax/models/move_head.py), on a board seen by
+         the side to move, with a trained bias for each distance between two characters.
 move     behaviour cloning: one of 1,968 classes.
-moves    the same classes, but taught all best moves of a position at once: the target is the
-         uniform distribution over them, whose entropy is a lower bound of the loss.
-squares  the same in writing: the square that a move leaves and then, given that, the one it goes
+moves    the same classes, but all best moves.
+squares  one best move in writing: the square that it leaves and then, given that, the one it goes
          to, by a decoder of 2 layers that attends to the 77 characters.
 value    the value of the position to the side to move, -10 to 10 pawns: 21 classes.
 
@@ -44,7 +47,6 @@ def get_config(target: str = "policy"):
     c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
     c.model.residual, c.model.activation = "pre_norm", "gelu"
     c.model.positions, c.model.max_positions = "learned", 79
-    c.model.initializer = "gpt2"
     c.model.embedding_scale = False  # where a piece stands matters as much as what it is
     c.model.compute_dtype = "bfloat16"
 
@@ -57,9 +59,14 @@ def get_config(target: str = "policy"):
         c.tokenizer.vocab_size = 4 + 64 + 1  # the squares and "q": other promotions are rare
     else:
         c.model.architecture = "encoder"
-        c.model.pooling = "first" if target == "policy" else "mean"
-        c.objective.name = "policy" if target == "policy" else "classify"
         c.objective.window = 79
+    if target == "policy":
+        c.objective.name = "policy"
+        c.model.initializer = "gpt2"
+        c.model.relative_positions, c.model.relative_clip = "toeplitz", 78  # the whole board
+        c.model.share_relative_positions = False
+    elif target != "squares":
+        c.objective.name, c.model.pooling = "classify", "mean"
     c.src.codec = "board" if target == "policy" else "fen"
     c.tgt.codec = {"squares": "words", "value": "classes"}.get(target, "moves")
     c.tokenizer.joint = False

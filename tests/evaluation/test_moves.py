@@ -42,7 +42,7 @@ def test_moves_are_judged_by_legality_and_the_teacher(drawn):
     assert written("a7 a8 q") == "a7a8q"
 
 
-@pytest.mark.parametrize("target", ["moves", "squares"])
+@pytest.mark.parametrize("target", ["policy", "moves", "squares"])
 def test_eval_reports_both_rates(target, drawn, tmp_path):
     """With random parameters; the rates are those of the rows."""
     small = {"model.d_model": 16, "model.d_ff": 16, "model.num_heads": 2}
@@ -51,7 +51,7 @@ def test_eval_reports_both_rates(target, drawn, tmp_path):
                   "tokenizer.vocab_size": 20, "data.num_examples": "6,3,3"}  # fmt: skip
     changed = [(path, str(text)) for path, text in small.items()]
     experiment = parse(load_config(f"configs/chess.py:{target}", changed))
-    fens, labels = [x.fen for x in drawn], [x.label(target) for x in drawn]
+    fens, labels = [x.fen for x in drawn], [x.label(experiment.data.target_language) for x in drawn]
     pair = train_pair(experiment.tokenizer, fens, labels, experiment.codecs)
     model = build_for(experiment, pair.src.size, pair.tgt.size)
     trained = TrainedModel(experiment, model, random_params(model), pair, [1])
@@ -62,7 +62,7 @@ def test_eval_reports_both_rates(target, drawn, tmp_path):
         found = run.evaluate(trained, fens, labels, *given)
     table = units(experiment.objective.kind, experiment.evaluation)
     names = ("accuracy", "loss", "legal", "agreement")
-    for name in names if target == "moves" else names[2:]:
+    for name in names if target != "squares" else names[2:]:
         numbers = np.asarray(table[name].of(found.rows), float)
         score = found.result["scores"][name]
         assert score["value"] == pytest.approx(value(numbers, table[name].score))
@@ -70,7 +70,7 @@ def test_eval_reports_both_rates(target, drawn, tmp_path):
         assert low <= score["value"] <= high
     for row, position in zip(found.rows, drawn, strict=True):
         board = chess.Board(position.fen)
-        if target == "moves":
+        if target != "squares":
             said = trained.classify(position.fen)
             logs = [math.log(said[move]) for move in position.best]
             assert math.log(row["probability_of_reference"]) == pytest.approx(np.mean(logs))

@@ -88,7 +88,7 @@ class Classify:
 
 
 class Policy(Classify):
-    """Read a chess position, predict its best moves: see `models.moves`."""
+    """Read a chess position, predict its best moves: see `models.move_head`."""
 
     predicts: tuple[str, ...] = ("move",)
 

@@ -13,7 +13,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.forecast import ForecastHead
 from transformer_jax.models.model import Output, Pointed
-from transformer_jax.models.moves import MoveHead
+from transformer_jax.models.move_head import MoveHead
 from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.embedding import Embed, Head
 from transformer_jax.nn.feedforward import ACTIVATIONS

@@ -23,11 +23,15 @@ _PIECES = "bnqr"  # that a pawn is promoted to
 
 
 class MoveHead(nn.Module):
-    """Logits of the 1,968 moves from the states of the 64 squares: how the square that a move
-    leaves likes its direction and distance, one of 64 (AlphaZero: Silver et al. 2017,
-    arXiv:1712.01815), plus the query of that square times the key of the one that it goes to,
-    divided by sqrt(D) (Leela Chess Zero), plus a bias. To the key of a promotion a vector of the
-    new piece is added. Where Black is to move the squares are mirrored, and so are the moves.
+    """Logits of the 1,968 moves from the hidden states of the 64 squares. A logit is the sum of
+
+    - a linear map of the square that the move leaves, with a row for each of the 64 directions and
+      distances (AlphaZero: Silver et al. 2017, arXiv:1712.01815);
+    - the query of that square times the key of the one it goes to, over sqrt(D), as in Leela Chess
+      Zero's attention policy; a vector of the new piece is added to the key of a promotion;
+    - a bias of the move.
+
+    Positions with Black to move are mirrored (`data.codecs.board`), and so are their moves.
     """
 
     config: ModelConfig
@@ -45,21 +49,24 @@ class MoveHead(nn.Module):
         squares, first = board(memory, tgt)
         query, key = self.query(squares), self.key(squares)
         last = jnp.concatenate([key[..., :8, :], key[..., 56:, :]], -2)
-        promoted = last[..., None, :, :] + self.piece.astype(self.dtype).reshape(
-            1, 1, -1, 1, key.shape[-1]
-        )
-        keys = [key, promoted.reshape(*key.shape[:2], -1, key.shape[-1])]
+        piece = self.piece.astype(self.dtype).reshape(1, 1, -1, 1, key.shape[-1])
+        promoted = (last[:, :, None] + piece).reshape(*key.shape[:2], -1, key.shape[-1])
         wide = jnp.promote_types(self.dtype, jnp.float32)
-        scores = jnp.einsum(
-            "BTQD,BTKD->BTQK", query, jnp.concatenate(keys, -2), preferred_element_type=wide
-        )
-        scores = jnp.concatenate(
-            [scores * self.config.d_model**-0.5, self.step(squares).astype(wide)], -1
-        ).reshape(*scores.shape[:2], -1)
-        logits = scores[..., cells()] + scores[..., steps()] + self.bias.reshape(1, 1, -1)
+        goals = jnp.einsum(
+            "BTQD,BTKD->BTQK", query, jnp.concatenate([key, promoted], -2),
+            preferred_element_type=wide,
+        )  # fmt: skip
+        scores = [goals * self.config.d_model**-0.5, self.step(squares).astype(wide)]
+        all_scores = jnp.concatenate(scores, -1).reshape(*key.shape[:2], -1)
+        logits = _among(all_scores, cells()) + _among(all_scores, steps())
+        logits = logits + self.bias.reshape(1, 1, -1)
         black = jnp.take_along_axis(jnp.asarray(src.inputs), first, 1) == BLACK
         head: Any = None
-        return Pointed(jnp.where(black[..., None], logits[..., mirrored()], logits), head)
+        return Pointed(jnp.where(black[..., None], _among(logits, mirrored()), logits), head)
+
+
+def _among(scores: Float[Array, "B T N"], places: np.ndarray) -> Float[Array, "B T C"]:
+    return jnp.take(scores, places, -1, mode="clip")
 
 
 def board(memory: Memory, tgt: Side) -> tuple[Float[Array, "B T Q D"], Int[Array, "B T"]]:
@@ -86,7 +93,7 @@ def cells() -> np.ndarray:
         if move[4:]:
             goal = 64 + 16 * _PIECES.index(move[4]) + (goal if goal < 8 else goal - 48)
         found.append(_ROW * start + goal)
-    return np.array(found)
+    return np.array(found, np.int32)
 
 
 @cache
@@ -98,7 +105,7 @@ def steps() -> np.ndarray:
     return np.array([
         _ROW * (start + 1) - 64 + order[change]
         for (start, _), change in zip(ends, changes, strict=True)
-    ])  # fmt: skip
+    ], np.int32)  # fmt: skip
 
 
 @cache
@@ -106,7 +113,7 @@ def mirrored() -> np.ndarray:
     """Return the number of each move with ranks counted from the other side."""
     number = {move: i for i, move in enumerate(moves.all_moves())}
     ranks = str.maketrans("12345678", "87654321")
-    return np.array([number[move.translate(ranks)] for move in number])
+    return np.array([number[move.translate(ranks)] for move in number], np.int32)
 
 
 def square(name: str) -> int:
