@@ -201,7 +201,9 @@ def test_new_models_start_from_the_initial_values():
 
         return np.asarray(draw(KEY))
 
-    np.testing.assert_allclose(kernel(residual="deep_norm"), 12**-0.25 * kernel(), rtol=1e-6)
+    # A uniform draw ends in a sum, which compilers may fuse with what follows: near 0, that shows.
+    expected = 12**-0.25 * kernel()
+    np.testing.assert_allclose(kernel(residual="deep_norm"), expected, rtol=1e-6, atol=3e-8)
     assert np.abs(kernel(initializer="gpt2")).max() < 0.06 < np.abs(kernel()).max()
 
 
