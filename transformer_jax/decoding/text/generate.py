@@ -19,11 +19,11 @@ from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts
 from transformer_jax.decoding.text.searching import (
     Draft,
-    beside,
     check_contiguous,
     check_n_best,
     check_pages,
     fewest_positions,
+    held,
     make_engine,
     make_search,
     room_behind,
@@ -112,8 +112,8 @@ class Generator:
         read = [self.read(prompt) for prompt in prompts]
         sentences = [self.sentence(ids, i, first, max_tokens) for i, ids in enumerate(read)]
         found: list[list[Generated]] = [[] for _ in prompts]
-        params = [params] if len(self.models) == 1 else list(params)
         with jax.set_mesh(self.mesh):
+            params = held(self.models, params, self.draft)
             for _ in progress(self._each(params, sentences, read, found)):
                 pass
         if not stop:
@@ -141,7 +141,7 @@ class Generator:
         stop = _stops(stop)
         read = self.read(prompt)
         sentence = self.sentence(read, 0, number, max_tokens)
-        params = [params] if len(self.models) == 1 else list(params)
+        params = held(self.models, params, self.draft)
         text = functools.partial(self.text, read)
         parts = Parts(text, sentence.limit, self.special.eos, stop)
         yield parts.shown
@@ -210,7 +210,6 @@ class Generator:
                 found[number] = self.texts(read[number], tokens, scores)
                 yield number
             return
-        params = beside(params, self.draft)
         params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
         for number, tokens, scores in stream(
             self.engine, self.search, params, sentences, budget, self.positions, self.acceptance

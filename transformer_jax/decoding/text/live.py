@@ -8,7 +8,7 @@ from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Numbers, Sentence
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.text.generate import Generator
-from transformer_jax.decoding.text.searching import beside, check_contiguous
+from transformer_jax.decoding.text.searching import check_contiguous, held
 from transformer_jax.decoding.text.translate import Translator
 
 PREFIX = 32  # most pieces of a translation's prefix
@@ -46,5 +46,5 @@ def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int 
 
 def _stream(who: Translator | Generator, params: Any, shapes: list, form: Form) -> LiveStream:
     check_contiguous(who.config, "a server's stream")
-    params = beside([params] if len(who.models) == 1 else list(params), who.draft)
+    params = held(who.models, params, who.draft)
     return LiveStream(who.engine, who.mesh, who.search, params, shapes, form)

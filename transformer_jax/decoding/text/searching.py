@@ -21,6 +21,7 @@ from transformer_jax.decoding.stepper import (
     Ensemble,
     stepper_of,
 )
+from transformer_jax.decoding.weights import in_compute_dtype
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.nn.mixers.kinds import MIXERS
@@ -60,9 +61,14 @@ class Draft(NamedTuple):
     params: Any
 
 
-def beside(params: Sequence[Any], draft: Draft | None) -> list[Any]:
-    """Return the parameters of all models of a search, those of a draft last."""
-    return [*params] if draft is None else [*params, draft.params]
+def held(models: Sequence[Model], params: Any, draft: Draft | None = None) -> list[Any]:
+    """Return the parameters of all models of a search, of one or a list, those of a draft last, as
+    they are computed with: see `in_compute_dtype`.
+    """
+    found = [params] if len(models) == 1 else [*params]
+    if draft is not None:
+        models, found = [*models, draft.model], [*found, draft.params]
+    return [in_compute_dtype(*pair) for pair in zip(models, found, strict=True)]
 
 
 @functools.lru_cache(maxsize=8)

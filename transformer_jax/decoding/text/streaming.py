@@ -25,7 +25,6 @@ from transformer_jax.decoding.stepper import NO_LIMIT
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import (
     Draft,
-    beside,
     stepper_maker,
     together,
 )
@@ -94,7 +93,7 @@ class Alone(NamedTuple):
 
     models: tuple[Model, ...]
     ensemble: str
-    params: list[Any]
+    params: list[Any]  # of all models, those of the draft last: see `searching.held`
     search: Search
     sentence: Sentence
     positions: int = NO_LIMIT
@@ -112,7 +111,7 @@ class Alone(NamedTuple):
         request.src_lengths[0], request.first[0] = len(sentence.ids), sentence.first
         request.limits[0], request.seeds[0] = sentence.limit, sentence.seed
         if not self.prompts:
-            return self._programs[0](self._every, search, request, shape.room)
+            return self._programs[0](self.params, search, request, shape.room)
         given = sentence.ids, shape.src_length, search.width, shape.room, search.stride
         read = together([own.state(*given) for own in self.prompts], self.draft is not None)
         return _behind(search, request, shape.room, read)
@@ -135,7 +134,7 @@ class Alone(NamedTuple):
         position = drafts = None
         try:
             while not done and shown < limit:
-                state = self._programs[1](self._every, search, state)
+                state = self._programs[1](self.params, search, state)
                 now = state.tokens, state.position, state.drafts, state.done
                 tokens, position, drafts, (done,) = jax.device_get(now)
                 pieces = tokens[0, 0, shown + 1 : position[0] + 1].tolist()
@@ -146,7 +145,7 @@ class Alone(NamedTuple):
 
     def found(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the hypotheses [W L], best first, and their scores [W]."""
-        state = self._programs[2](self._every, self.search, self.begin())
+        state = self._programs[2](self.params, self.search, self.begin())
         tokens, scores, *counts = jax.device_get(
             (state.finished, state.scores, state.position, state.drafts)
         )
@@ -156,10 +155,6 @@ class Alone(NamedTuple):
     def _count(self, position: Any, drafts: Any) -> None:
         if drafts is not None and self.acceptance is not None:
             self.acceptance.add(position, drafts)
-
-    @property
-    def _every(self) -> list[Any]:
-        return beside(self.params, self.draft)
 
     @property
     def _programs(self) -> tuple[Any, Any, Any]:

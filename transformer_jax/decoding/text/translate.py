@@ -27,10 +27,10 @@ from transformer_jax.decoding.text.long_lines import alike
 from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.searching import (
     Draft,
-    beside,
     check_contiguous,
     check_n_best,
     fewest_positions,
+    held,
     make_engine,
     make_search,
     until_eos,
@@ -119,15 +119,15 @@ class Translator(Lines):
         the first line, on which samples depend. `align` asks for word alignments, which are those
         of the first model.
         """
-        params = [params] if len(self.models) == 1 else list(params)
-        self._check(params[0], align)
+        first_of = params if len(self.models) == 1 else params[0]
+        self._check(first_of, align)
         parts = self.sentences(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
         with jax.set_mesh(self.mesh):  # whatever the mesh of a surrounding training run
             for _ in progress(self._each_line(params, parts, found)):
                 pass
         if align:
-            self.align(params[0], parts, found)
+            self.align(first_of, parts, found)
         return self.by_line(len(lines), parts, found, align)
 
     def by_line(
@@ -154,10 +154,11 @@ class Translator(Lines):
             check_attention(self.models[0], params, what)
 
     def _each_line(
-        self, params: list, parts: Sequence[Sentence], found: list[list[Translation]]
+        self, params: Any, parts: Sequence[Sentence], found: list[list[Translation]]
     ) -> Iterator[int]:
         """Fill in the translations of each part; yield lines as they finish."""
-        params = jax.device_put(beside(params, self.draft), NamedSharding(self.mesh, jax.P()))
+        params = held(self.models, params, self.draft)
+        params = jax.device_put(params, NamedSharding(self.mesh, jax.P()))
         left = Counter(part.line for part in parts)
         budget = self.config.tokens_per_batch
         for number, tokens, scores in stream(
