@@ -21,9 +21,13 @@ squares  one best move in writing: the square that it leaves and then, given tha
 value    the value of the position to the side to move, -10 to 10 pawns: 21 classes.
 
 4 layers, d_model 128, learned positions; classes are predicted from the mean over the 77
-characters. With "squares", seed 0, 67 minutes of a shared core, 71.7 % of the likeliest moves are
-legal, and 57.5 % of the likeliest legal ones are among the teacher's best, against 47.1 for taking
-the greatest piece; the loss is still falling.
+characters. Seed 0, a shared core, held-out positions: how many of the likeliest moves are legal,
+and how many of the likeliest legal ones are among the teacher's best. Taking the greatest piece
+is among them in 47.1 %.
+
+policy   97.4 % and 94.0 % of validation, 47 minutes; with 6,000 more updates (training.steps=14000)
+         97.5 and 95.6 %, of the test split 96.5 and 95.6 %. What is illegal jumps over a piece.
+squares  71.7 % and 57.5 % of the test split, 67 minutes.
 """
 
 from transformer_jax.config import Experiment
