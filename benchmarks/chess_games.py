@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import chess
 
 from transformer_jax.api import TrainedModel, load
+from transformer_jax.config.words import CLASSIFIES
 from transformer_jax.data import chess_positions, sources
 from transformer_jax.evaluation import moves
 from transformer_jax.evaluation.metrics import interval
@@ -74,7 +75,7 @@ def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[flo
 
 def likeliest(trained: TrainedModel, fens: Sequence[str]) -> list[list[str]]:
     """Return moves for each position, likeliest first: all moves, or the hypotheses of a beam."""
-    if trained.experiment.objective.kind in ("classify", "policy"):
+    if trained.experiment.objective.kind in CLASSIFIES:
         return [list(shares) for shares in trained.classify(list(fens))]
     found = trained.translate(list(fens), n_best=_BEAM, beam_size=_BEAM)
     return [[moves.written(said.text) for said in hypotheses] for hypotheses in found]

@@ -68,7 +68,7 @@ def get_config(variant: str = "tuned-0"):
         else:
             _make_text_to_text(c)
             c.data.prefixes = tuple(f"{part}=sentiment:" for part in parts.values())
-            if arm == "tuned" and name.startswith("t5-"):
+            if (model, arm) == ("t5_brown", "tuned"):
                 c.optimizer.learning_rate = 1e-3  # the better of two on the first fold's validation
         if arm == "tuned":
             c.init.source = f"runs/movie_folds/{variant.replace('tuned', 'adapted')}"

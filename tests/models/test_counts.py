@@ -115,10 +115,10 @@ def test_the_formula_counts_the_heads_of_each_objective():
         for objective, sizes in (
             ("classify", (30, 3)), ("tag", (30, 3)), ("masked_lm_nsp", (30, 30)),
             ("regress", (30, 1)),
-            ("answer", (30, 2)),
+            ("answer", (30, 2)), ("policy", (30, 1968)),
         ):  # fmt: skip
             expected = by_formula.parameters(config, *sizes, objective)
-            assert parameters(config, sizes, ObjectiveConfig(objective)) == expected
+            assert parameters(config, sizes, ObjectiveConfig(objective, window=80)) == expected
     for config in (VARIANTS["decoder"], VARIANTS["llama"]):
         for objective in ("classify", "regress"):
             expected = by_formula.parameters(config, 30, 3, objective)

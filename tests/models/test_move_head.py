@@ -115,7 +115,7 @@ def test_black_is_seen_as_white_is(drawn):
 
 
 def test_every_move_has_a_logit_of_its_own(drawn):
-    """No two moves share one, and the likeliest move of a board is another on its mirror image."""
+    """No two moves share one."""
     for row in logits(*drawn):
         assert len(np.unique(row)) == len(MOVES)
 

@@ -141,6 +141,7 @@ LABELS = {
 }  # fmt: skip
 # Alternatives to "classes": a text may have several labels, and moves are a fixed list.
 CLASSES = ("labels", "moves")
+CLASSIFIES = ("classify", "classify_pairs", "policy")  # objectives that predict classes
 NO_TEXT = (*LABELS.values(), *CLASSES)
 # The named pieces that an objective inserts into texts; a codec trained for it has them.
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))

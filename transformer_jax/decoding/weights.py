@@ -1,4 +1,4 @@
-"""Parameters as a search that runs for long holds them."""
+"""Parameters as searches hold them."""
 
 import functools
 from typing import Any

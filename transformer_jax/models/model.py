@@ -24,7 +24,7 @@ class Output(NamedTuple):
 
 class Pointed(Output):
     """An Output with logits in place of hidden states: over the positions of the source, [B T S],
-    or the input of CTC, [B S V].
+    the input of CTC, [B S V], or moves, [B T C], without a head.
     """
 
     def logits(self) -> Float[Array, "B T S"]:

@@ -1,7 +1,7 @@
 """Names in reports for models and for the items that they were trained on."""
 
 from transformer_jax.config import Experiment
-from transformer_jax.config.words import MASKED, OF_TEXT
+from transformer_jax.config.words import CLASSIFIES, MASKED, OF_TEXT
 
 _BODIES = {
     "recurrent": "recurrent model", "elmo": "recurrent model", "perceiver": "Perceiver",
@@ -28,9 +28,7 @@ def named(experiment: Experiment) -> dict[str, str]:
     items = f"windows of {objective.window} pieces"
     if objective.translates:
         items = "sentence pairs" if codec not in _READ else f"{read} with their texts"
-    elif (
-        objective.kind in ("classify", "classify_pairs", "regress", "policy") and codec not in _READ
-    ):
+    elif objective.kind in (*CLASSIFIES, "regress") and codec not in _READ:
         items = f"texts, at most {objective.window} pieces of each,"
     elif codec == "series":
         items = f"windows of {objective.window} rows"

@@ -17,7 +17,7 @@ import numpy as np
 
 from transformer_jax.arrays import Float
 from transformer_jax.config import EvaluationConfig
-from transformer_jax.config.words import OF_TEXT
+from transformer_jax.config.words import CLASSIFIES, OF_TEXT
 from transformer_jax.evaluation.metrics import METRICS, is_right
 from transformer_jax.evaluation.tags import entities
 from transformer_jax.reports.paired import Score, of_sums
@@ -131,7 +131,7 @@ _LANGUAGE = {
 # Kind of objective -> score -> unit. Translations also have the scores in METRICS.
 UNITS: dict[str, dict[str, Unit]] = {
     **dict.fromkeys(("translate", "prefix_lm", "ctc"), TEXTS),
-    **dict.fromkeys(("classify", "classify_pairs", "policy"), _CLASSES),
+    **dict.fromkeys(CLASSIFIES, _CLASSES),
     "tag": {
         "accuracy": _ratio(_labels_right, _percent),
         "loss": _ratio(lambda row: (-row["log_prob"], len(row["reference"].split()))),

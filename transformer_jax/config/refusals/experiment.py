@@ -14,6 +14,7 @@ from transformer_jax.config.words import (
     ALONE,
     ARCHITECTURES,
     ATTENTION,
+    CLASSIFIES,
     NO_CHOICE,
     PREFIXED,
     SIZED,
@@ -150,7 +151,7 @@ def _check_checkpoints(run: "Experiment") -> None:
     )
     check(
         run.checkpoint.best_by != "accuracy"
-        or run.objective.kind in ("classify", "classify_pairs", "policy", "tag", "answer"),
+        or run.objective.kind in (*CLASSIFIES, "tag", "answer"),
         "checkpoint.best_by='accuracy': is for objective.name='classify', 'classify_pairs', "
         f"'policy', 'tag' or 'answer', not {run.objective.name!r}; choose 'loss'",
     )

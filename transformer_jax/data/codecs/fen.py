@@ -18,7 +18,7 @@ ALPHABET = ".0123456789abcdefghknpqrwBKNPQR"
 LENGTH = 77
 _PLACES = (("side", 1), ("squares", 64), ("castling", 4), ("en passant", 2), ("half-moves", 3),
            ("moves", 3))  # fmt: skip
-SQUARES = 1  # where they begin
+SQUARES = _PLACES[0][1]  # where they begin
 
 
 class Fen(Listed):
