@@ -9,17 +9,19 @@ PyTorch runs its own model with `scaled_dot_product_attention` and fused Adam, e
 `torch.compile`. Decoding produces 64 forced tokens from 256 sources of 64 pieces, greedily or with
 a beam of 4, against `generate` of a MarianMTModel, whose weights are bfloat16 as well, and
 CTranslate2 in float16 with our weights. The first calls, which compile, are excluded; the median of
-the others counts, timed until the device has finished. The stage `agree` shows whether fused and
-dense attention have the same gradients, and whether a recomputed gradient is bitwise identical;
-`ours-repeatable` is the step compiled so that it is. `trace-SIZE` lists the slowest kernels of one
-of our steps.
+the others counts, timed until the device has finished: of a decoding call, or of 5 training steps
+submitted one after another without waiting, as a training run does. The stage `agree` shows whether
+fused and dense attention have the same gradients, and whether a recomputed gradient is bitwise
+identical; `ours-again` repeats `ours-fused` in another process, and the summary says whether all
+parameters are bitwise identical after the same number of steps. `trace-SIZE` lists the slowest
+kernels of one of our steps.
 """
 
 import argparse
 import dataclasses
 import gzip
+import hashlib
 import json
-import os
 import re
 import statistics
 import tempfile
@@ -39,11 +41,12 @@ DRY = {"d_model": 32, "d_ff": 48, "num_heads": 4, "layers": 1}
 TRAIN = ("ours-fused", "ours-dense", "torch", "torch-compile")
 DECODE = [f"{who}-{search}" for search in ("beam", "greedy")
           for who in ("ours", "ctranslate2", "transformers")]  # fmt: skip
-REPEATABLE = "train-base-ours-repeatable"
+AGAIN = "train-base-ours-again"  # and the stage of which it is a repetition
+FIRST = "train-base-ours-fused"
 # Most valuable first: base before big, and in each group, stages without a peer last.
 STAGES = (
     "agree", "matmul",
-    *(f"train-base-{engine}" for engine in TRAIN), REPEATABLE, "trace-base",
+    *(f"train-base-{engine}" for engine in TRAIN), AGAIN, "trace-base",
     *(f"decode-base-{engine}" for engine in DECODE),
     *(f"train-big-{engine}" for engine in TRAIN), "trace-big",
     *(f"decode-big-{engine}" for engine in DECODE),
@@ -59,7 +62,8 @@ class Task:
         self.vocab = 64 if dry else 32_000
         self.rows, self.length = (4, 8) if dry else (392, 64)  # 25,088 pieces
         self.sources = 4 if dry else 256
-        self.rounds = 2 if dry else 20
+        self.steps = 5  # of training, submitted together
+        self.rounds = 2 if dry else 10
 
 
 Work = Callable[[], None]  # returns when the device is done
@@ -156,8 +160,8 @@ def agree(task: Task) -> dict[str, Any]:
     }
 
 
-def train_ours(task: Task, attention: str) -> Work:
-    """Return our training step."""
+def train_ours(task: Task, attention: str) -> tuple[Work, Callable[[], str]]:
+    """Return our training steps, and a function that returns a digest of the parameters."""
     import jax
 
     from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
@@ -180,14 +184,21 @@ def train_ours(task: Task, attention: str) -> Work:
     def work() -> None:
         nonlocal state
         with jax.set_mesh(mesh):
-            state, _ = step(state, batch)
+            for _ in range(task.steps):
+                state, _ = step(state, batch)
         jax.block_until_ready(state)
 
-    return work
+    def digest() -> str:
+        found = hashlib.sha256()
+        for leaf in jax.tree.leaves(jax.device_get(state.params)):
+            found.update(leaf.tobytes())
+        return found.hexdigest()[:16]
+
+    return work, digest
 
 
 def train_torch(task: Task, compiled: bool) -> Work:
-    """Return a training step of the same model in PyTorch."""
+    """Return training steps of the same model in PyTorch."""
     import torch
     from gpu_torch import Transformer
 
@@ -207,9 +218,10 @@ def train_torch(task: Task, compiled: bool) -> Work:
     loss_of = torch.compile(loss_of) if compiled else loss_of
 
     def work() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss_of().backward()
-        optimizer.step()
+        for _ in range(task.steps):
+            optimizer.zero_grad(set_to_none=True)
+            loss_of().backward()
+            optimizer.step()
         if device == "cuda":
             torch.cuda.synchronize()
 
@@ -222,14 +234,13 @@ def trace(task: Task, shown: int = 20) -> dict[str, Any]:
     """
     import jax
 
-    work = train_ours(task, "fused")
+    work, _ = train_ours(task, "fused")
     work()
     work()
-    steps = 3
+    steps = task.steps
     with tempfile.TemporaryDirectory() as place:
         with jax.profiler.trace(place, create_perfetto_trace=True):
-            for _ in range(steps):
-                work()
+            work()
         (file,) = Path(place).rglob("perfetto_trace.json.gz")
         events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     found: dict[str, list[float]] = defaultdict(list)
@@ -358,7 +369,7 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"stage": stage, "dtype": "bfloat16", "dry_run": dry}
     if kind in ("agree", "trace"):
         return shown | (agree if kind == "agree" else trace)(task)
-    operations, tokens = 0.0, 0
+    operations, tokens, digest = 0.0, 0, None
     if kind == "matmul":
         work, operations = matmul(task)
     elif kind == "train":
@@ -367,8 +378,11 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
         from transformer_jax.training.cost import step_cost
 
         ours, _, variant = engine.partition("-")
-        variant = {"repeatable": "fused"}.get(variant, variant)
-        work = train_ours(task, variant) if ours == "ours" else train_torch(task, bool(variant))
+        variant = {"again": "fused"}.get(variant, variant)
+        if ours == "ours":
+            work, digest = train_ours(task, variant)
+        else:
+            work = train_torch(task, bool(variant))
         tokens = task.rows * task.length
         experiment, sizes = Experiment(model=model_config(task, "dense")), (task.vocab, task.vocab)
         shape = Shape(task.rows, task.length, task.length)
@@ -385,11 +399,13 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     shown["first_call_s"] = round(time.perf_counter() - began, 2)
     work()
     seconds = []
-    for _ in range(task.rounds if kind != "decode" else max(2, task.rounds // 4)):
+    for _ in range(task.rounds if kind != "decode" else max(2, task.rounds // 2)):
         began = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - began)
-    middle = statistics.median(seconds)
+    middle = statistics.median(seconds) / (task.steps if kind == "train" else 1)
+    if digest is not None:
+        shown["params"] = digest()
     shown |= {"seconds": middle, "operations_per_s": operations / middle or None}
     return shown | {"target_tokens_per_s": round(tokens / middle, 1) or None}
 
@@ -402,6 +418,9 @@ def summary(path: Path) -> None:
         print(json.dumps(lines["agree"]))
     rate = lines["matmul"]["operations_per_s"]
     print(f"bfloat16 matmul: {rate:.4g} operations/s")
+    if AGAIN in lines and FIRST in lines:
+        same = lines.pop(AGAIN)["params"] == lines[FIRST]["params"]
+        print(f"parameters after the same steps in two processes: {'identical' if same else 'not'}")
     for mine in (stage for stage in lines if "ours" in stage):
         kind, size, _, variant = mine.split("-")
         peers = [
@@ -435,9 +454,6 @@ def main() -> None:
     elif arguments.summary:
         summary(arguments.output)
     elif arguments.stage:
-        if arguments.stage == REPEATABLE:  # read when a device is first requested
-            flag = "--xla_gpu_exclude_nondeterministic_ops=true"
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
         line = json.dumps(measure(arguments.stage, arguments.dry_run))
         print(line)
         with open(arguments.output, "a") as file:

@@ -104,6 +104,7 @@ _PRODUCTS = {"dot_general": _dot_general, "conv_general_dilated": _convolution}
 # How often the inner program of an equation runs; that of `shard_map` is the program of one device.
 _TIMES: dict[str, Callable[[dict[str, Any]], int]] = {
     "scan": lambda params: params["length"],
+    "pallas_call": lambda params: math.prod(params["grid_mapping"].grid),
     "shard_map": lambda params: math.prod(
         params["mesh"].shape[axis] for axis in params["newly_manual_axes"]
     ),

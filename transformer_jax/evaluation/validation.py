@@ -29,7 +29,7 @@ from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval, score
 from transformer_jax.models.model import Model
-from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole
+from transformer_jax.sharding.mesh import compiler_options, on_every_device, own_copy, place_whole
 from transformer_jax.training.step import make_validation_step
 
 Scores = dict[str, float]
@@ -103,7 +103,11 @@ def make_validation(
 def _programs(model: Model, config: TrainingConfig, mesh: Mesh) -> tuple[Any, Any]:
     """Return the compiled programs that sum losses and gather parameters, cached across runs."""
     everywhere = on_every_device(mesh)
-    sums = jax.jit(make_validation_step(model, config), out_shardings=everywhere)
+    sums = jax.jit(
+        make_validation_step(model, config),
+        out_shardings=everywhere,
+        compiler_options=compiler_options(mesh),
+    )
     return sums, jax.jit(lambda params: params, out_shardings=everywhere)
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int, Size
+from transformer_jax.arrays import Array, Bool, Float, Int, Size, on_cpu
 from transformer_jax.nn.view import Order, View, slot_view
 
 
@@ -33,7 +33,7 @@ class KeysValues(NamedTuple):
         On a CPU it is at least float32: XLA cannot write to narrower types there and would convert
         all slots to float32 and back at every step. The stored numbers are the same.
         """
-        if jax.default_backend() == "cpu":
+        if on_cpu():
             dtype = jnp.promote_types(dtype, jnp.float32)
         return cls(
             jnp.zeros((batch, heads, key_size, slots), dtype),

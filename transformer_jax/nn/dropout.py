@@ -6,6 +6,7 @@ element i is a hash of (i, two key words): two rounds of the `lowbias32` mixer
 masks are the same on every mesh.
 """
 
+import functools
 import math
 
 import flax.linen as nn
@@ -24,9 +25,23 @@ class Dropout(nn.Module):
     def __call__(self, x: Float[Array, "..."], train: bool) -> Float[Array, "..."]:
         if not train or self.rate == 0.0:
             return x
-        words = jax.random.key_data(self.make_rng("dropout"))
-        kept = keep(words, x.shape, self.rate)
-        return jnp.where(kept, x / (1 - self.rate), jnp.zeros_like(x))
+        return dropped(x, jax.random.key_data(self.make_rng("dropout")), self.rate)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def dropped(x: Float[Array, "..."], words: UInt[Array, "2"], rate: float) -> Float[Array, "..."]:
+    """Return x with elements dropped. The backward pass computes their mask again rather than
+    reading it from memory.
+    """
+    return jnp.where(keep(words, x.shape, rate), x / (1 - rate), jnp.zeros_like(x))
+
+
+def _backward(rate: float, words, gradient):
+    words = jax.lax.optimization_barrier(words)  # or XLA would store the first mask
+    return dropped(gradient, words, rate), None
+
+
+dropped.defvjp(lambda x, words, rate: (dropped(x, words, rate), words), _backward)
 
 
 def keep(words: UInt[Array, "2"], shape: tuple[int, ...], rate: float) -> Bool[Array, "..."]:

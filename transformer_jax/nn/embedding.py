@@ -10,6 +10,7 @@ from transformer_jax.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.lookup import look_up
 
 
 class Head(NamedTuple):
@@ -74,7 +75,7 @@ class Embed(nn.Module):
         self.norm = pick(EMBEDDING_NORMS, c.embedding_norm, "config.model.embedding_norm")
 
     def __call__(self, ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        x = self.norm(self.table[ids]).astype(self.dtype)
+        x = self.norm(look_up(self.table, ids)).astype(self.dtype)
         if self.config.embedding_scale:
             x = x * jnp.asarray(self.config.d_model**0.5, self.dtype)
         return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))

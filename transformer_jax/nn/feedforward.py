@@ -13,6 +13,27 @@ from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
 
 
+@jax.custom_vjp
+def relu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """max(x, 0), whose gradient is computed from its output: the input need not be stored, and a
+    product can write the output itself.
+    """
+    return jax.nn.relu(x)
+
+
+def _relu_forward(x):
+    y = relu(x)
+    return y, y
+
+
+def _relu_backward(y, gradient):
+    y = jax.lax.optimization_barrier(y)  # or XLA would compare, and so store, x
+    return (jnp.where(y > 0, gradient, 0),)
+
+
+relu.defvjp(_relu_forward, _relu_backward)
+
+
 class Activation(NamedTuple):
     """A function of the output of `up`; or, gated, of that of `gate`, which multiplies `up`'s."""
 
@@ -21,7 +42,7 @@ class Activation(NamedTuple):
 
 
 ACTIVATIONS = {
-    "relu": Activation(jax.nn.relu),
+    "relu": Activation(relu),
     # With the error function, not its tanh approximation, which is jax.nn's default.
     "gelu": Activation(lambda x: jax.nn.gelu(x, approximate=False)),  # arXiv:1606.08415
     "gelu_tanh": Activation(jax.nn.gelu),

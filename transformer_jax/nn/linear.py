@@ -20,7 +20,8 @@ class Project(nn.Module):
 
     The kernel has shape `in_shape + out_shape`, and `names` are its logical axes, by which it is
     sharded. Kernels start Xavier-uniform over the whole map, biases at zero. The compute dtype
-    applies here: operands are cast to it, and products are accumulated at least in float32.
+    applies here: operands are cast to it, and products are accumulated at least in float32. They
+    are rounded to it as an accelerator writes them, or once a CPU has added the bias.
     """
 
     in_shape: Sequence[int]
@@ -43,22 +44,26 @@ class Project(nn.Module):
         """Return the product of x and the kernel with the bias, if any, in the compute dtype."""
         if self.bias is None:
             return product.astype(self.dtype)
-        bias = self.bias.reshape((1,) * (product.ndim - self.bias.ndim) + self.bias.shape)
-        return (product + bias.astype(product.dtype)).astype(self.dtype)
+        return _add_bias(product, self.bias).astype(self.dtype)
 
 
 def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Float[Array, "..."]]:
     """Apply several maps to the same x; maps of the same shape become one larger, faster product.
 
     They are stacked on a new axis after the first output axis, which may be sharded and so is
-    neither split nor merged with others.
+    neither split nor merged with others. On an accelerator, where taking the results apart would
+    cost more than it gains, only the backward pass does so.
     """
     first = maps[0]
     if any(tuple(m.out_shape) != tuple(first.out_shape) for m in maps):
         return [m(x) for m in maps]
     count = len(first.in_shape)
-    kernel = jnp.stack([m.kernel for m in maps], axis=count + 1)
-    product = _product(x.astype(first.dtype), kernel, count)
+    kernels = tuple(m.kernel for m in maps)
+    if not on_cpu():
+        products = _multiply_each(x.astype(first.dtype), kernels, count)
+        named = [checkpoint_name(product, PRODUCT) for product in products]
+        return [m.biased(product) for m, product in zip(maps, named, strict=True)]
+    product = _product(x.astype(first.dtype), jnp.stack(kernels, axis=count + 1), count)
     if any(m.bias is not None for m in maps):  # added before splitting: its gradient is one sum
         zeros = jnp.zeros(first.out_shape)
         bias = jnp.stack([zeros if m.bias is None else m.bias for m in maps], axis=1)
@@ -66,6 +71,21 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
         product = product.reshape(math.prod(rows), -1) + bias.reshape(1, -1).astype(product.dtype)
         product = product.reshape(*rows, *out)
     return list(_apart(product.astype(first.dtype), x.ndim - count + 1))
+
+
+@jax.custom_vjp
+def _add_bias(product, bias):
+    bias = bias.reshape((1,) * (product.ndim - bias.ndim) + bias.shape)
+    return product + bias.astype(product.dtype)
+
+
+def _bias_backward(bias, gradient):
+    # JAX's own gradient would round partial sums to the dtype of the product.
+    wide = jnp.promote_types(gradient.dtype, jnp.float32)
+    return gradient, gradient.sum(range(gradient.ndim - bias.ndim), wide).astype(bias.dtype)
+
+
+_add_bias.defvjp(lambda product, bias: (_add_bias(product, bias), bias), _bias_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -81,9 +101,32 @@ _apart.defvjp(
 )
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _multiply_each(x, kernels, in_axes: int):
+    """Return the product of x and each kernel; the kernels have the same shape."""
+    # Without the barriers, XLA would merge the products, and add the biases in another pass.
+    pairs = [jax.lax.optimization_barrier((x, kernel)) for kernel in kernels]
+    return tuple(_multiply(*pair, in_axes) for pair in pairs)
+
+
+def _each_forward(x, kernels, in_axes: int):
+    return _multiply_each(x, kernels, in_axes), (x, kernels)
+
+
+def _each_backward(in_axes: int, operands, gradients):
+    x, kernels = operands
+    axis = in_axes + 1
+    gradient = jnp.stack(gradients, x.ndim - in_axes + 1)
+    dx, dkernel = _backward(in_axes, (x, jnp.stack(kernels, axis)), gradient)
+    return dx, tuple(jax.lax.index_in_dim(dkernel, i, axis, False) for i in range(len(kernels)))
+
+
+_multiply_each.defvjp(_each_forward, _each_backward)
+
+
 def _product(x, kernel, in_axes: int):
     """Return the product over the last axes of x and the first of the kernel."""
-    if x.dtype == jnp.bfloat16:
+    if x.dtype == jnp.bfloat16 or not on_cpu():
         product = _multiply(x, kernel, in_axes)
     else:
         # As matrices: a CPU reads those transposed, whereas it copies arrays with more axes; but
@@ -96,7 +139,8 @@ def _product(x, kernel, in_axes: int):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _multiply(x, kernel, in_axes: int):
-    return _dot(x, kernel.astype(x.dtype), range(x.ndim - in_axes, x.ndim), range(in_axes))
+    axes = range(x.ndim - in_axes, x.ndim), range(in_axes)
+    return _dot(x, kernel.astype(x.dtype), *axes, _written(x.dtype))
 
 
 def _forward(x, kernel, in_axes: int):
@@ -110,7 +154,8 @@ def _backward(in_axes: int, operands, gradient):
     gradient = gradient.astype(x.dtype)  # it was already rounded to that after the product
     outer = x.ndim - in_axes
     out_axes = range(outer, gradient.ndim)
-    dx = _dot(gradient, kernel.astype(x.dtype), out_axes, range(in_axes, kernel.ndim))
+    axes = out_axes, range(in_axes, kernel.ndim)
+    dx = _dot(gradient, kernel.astype(x.dtype), *axes, _written(x.dtype))
     if on_cpu() and x.ndim == 2 and x.shape[1] > gradient.shape[1]:
         # A CPU computes matrices that are taller than wide at half the speed of others.
         dkernel = jax.lax.optimization_barrier(_dot(gradient, x, (0,), (0,))).T
@@ -122,7 +167,14 @@ def _backward(in_axes: int, operands, gradient):
 _multiply.defvjp(_forward, _backward)
 
 
-def _dot(a, b, a_axes: Sequence[int], b_axes: Sequence[int]):
+def _written(dtype: jnp.dtype) -> jnp.dtype:
+    """Return the dtype in which a product of operands of this dtype is written to memory. Any
+    processor accumulates it in float32; an accelerator, limited by memory, rounds it there.
+    """
+    return jnp.promote_types(dtype, jnp.float32) if on_cpu() else dtype
+
+
+def _dot(a, b, a_axes: Sequence[int], b_axes: Sequence[int], written: jnp.dtype | None = None):
     wide = jnp.promote_types(a.dtype, jnp.float32)
-    axes = tuple(a_axes), tuple(b_axes)
-    return jax.lax.dot_general(a, b, (axes, ((), ())), preferred_element_type=wide)
+    axes = (tuple(a_axes), tuple(b_axes)), ((), ())
+    return jax.lax.dot_general(a, b, axes, preferred_element_type=written or wide)

@@ -1,5 +1,9 @@
-"""Normalisation over d_model, and of heads. Statistics are computed at least in float32."""
+"""Normalisation over d_model, and of heads. Statistics are computed at least in float32.
 
+The backward pass recomputes what it needs from the input, which is stored anyway.
+"""
+
+import functools
 from collections.abc import Sequence
 
 import flax.linen as nn
@@ -20,6 +24,48 @@ def standardised(x: Float[Array, "B T D"], epsilon: float) -> Float[Array, "B T 
     return centred * jax.lax.rsqrt(variance + epsilon)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def layer_norm(
+    x: Float[Array, "B T D"],
+    scale: Float[Array, "D"],
+    bias: Float[Array, "D"] | None,
+    epsilon: float,
+) -> Float[Array, "B T D"]:
+    """Return standardised x times scale, plus bias if there is one, in the dtype of x."""
+    normal = standardised(x, epsilon) * scale.reshape(1, 1, -1)
+    return (normal if bias is None else normal + bias.reshape(1, 1, -1)).astype(x.dtype)
+
+
+def _layer_norm_forward(x, scale, bias, epsilon: float):
+    return layer_norm(x, scale, bias, epsilon), (x, scale, bias)
+
+
+def _layer_norm_backward(epsilon: float, given, gradient):
+    x, scale, bias = jax.lax.optimization_barrier(given)  # or XLA would store what is recomputed
+    wide, gradient = at_least_float32(x), at_least_float32(gradient)
+    mean = wide.mean(-1, keepdims=True)
+    root = jax.lax.rsqrt(jnp.square(wide - mean).mean(-1, keepdims=True) + epsilon)
+    mean, root = jax.lax.optimization_barrier((mean, root))  # once for both passes over x below
+    normal = (wide - mean) * root
+    slope = gradient * scale.reshape(1, 1, -1)
+    along = (slope * normal).mean(-1, keepdims=True)
+    dx = root * (slope - slope.mean(-1, keepdims=True) - normal * along)
+    if bias is None:
+        return dx.astype(x.dtype), (gradient * normal).sum((0, 1)).astype(scale.dtype), None
+    # One reduction, so that both are summed in one pass.
+    zero = jnp.zeros((), wide.dtype)
+    dscale, dbias = jax.lax.reduce(
+        (gradient * normal, gradient),
+        (zero, zero),
+        lambda one, two: (one[0] + two[0], one[1] + two[1]),
+        (0, 1),
+    )
+    return dx.astype(x.dtype), dscale.astype(scale.dtype), dbias.astype(bias.dtype)
+
+
+layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+
+
 class LayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016, arXiv:1607.06450)."""
 
@@ -30,9 +76,7 @@ class LayerNorm(nn.Module):
         width = (x.shape[-1],)
         scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), width)
         bias = parameter(self, "bias", named(nn.initializers.zeros, "embed"), width)
-        normal = standardised(x, self.epsilon)
-        scale, bias = scale.reshape(1, 1, -1), bias.reshape(1, 1, -1)
-        return (normal * scale + bias).astype(x.dtype)
+        return layer_norm(x, scale, bias, self.epsilon)
 
 
 class LayerNormNoBias(nn.Module):
@@ -43,7 +87,7 @@ class LayerNormNoBias(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
-        return (standardised(x, self.epsilon) * scale.reshape(1, 1, -1)).astype(x.dtype)
+        return layer_norm(x, scale, None, self.epsilon)
 
 
 class RMSNorm(nn.Module):

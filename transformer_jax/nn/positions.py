@@ -9,6 +9,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.lookup import look_up
 
 
 class NoPositions(nn.Module):
@@ -60,7 +61,7 @@ class Learned(NoPositions):
                 "read; raise it"
             )
         init = named(nn.initializers.normal(width**-0.5), "length", "embed")
-        return parameter(self, "table", init, (rows, width))[positions]
+        return look_up(parameter(self, "table", init, (rows, width)), positions)
 
 
 POSITIONS = {

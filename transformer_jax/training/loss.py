@@ -1,22 +1,19 @@
 """Cross-entropy with label smoothing, as sums: means are taken once, over the global batch."""
 
 import functools
-import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
 from transformer_jax.arrays import Array, Float, Int, on_cpu
 from transformer_jax.nn.embedding import Head
-from transformer_jax.sharding.rules import ROWS
+from transformer_jax.sharding.shares import add_up, on_each_device
 
 # Target positions whose logits a device holds in memory at a time: enough for fast products, few
-# enough for a CPU's cache. An accelerator, which does not need that, gets 512 MB of logits.
+# enough for a CPU's cache. An accelerator, which does not need that, gets 1 GB of logits.
 _POSITIONS = 256
-_LOGITS = 2**27
+_LOGITS = 2**28
 
 
 class Sums(NamedTuple):
@@ -108,7 +105,7 @@ def _fused(x, head: Head, targets, weight, terms: _Terms) -> Sums:
         chunks = _chunks(x, targets, weight, head.table.shape[0])
         return jax.lax.scan(add, _zeros(x.dtype), chunks)[0]
 
-    return _add_up(_on_each_device(on_device, x, targets, weight))
+    return add_up(on_each_device(on_device, x, targets, weight))
 
 
 def _forward(x, head: Head, targets, weight, terms: _Terms):
@@ -137,8 +134,8 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
         total, dx = jax.lax.scan(add, start, _chunks(x, targets, weight, head.table.shape[0]))
         return total, dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype)
 
-    total, dx = _on_each_device(on_device, x, targets, weight)
-    sums, da, dbias = _add_up(total)
+    total, dx = on_each_device(on_device, x, targets, weight)
+    sums, da, dbias = add_up(total)
     da = jax.lax.optimization_barrier(da)  # or a single chunk's product would be transposed too
     return sums, (dx.reshape(x.shape), Head(da.T.astype(head.table.dtype), dbias))
 
@@ -180,28 +177,6 @@ def _logits(x, across, bias):
     return logits if bias is None else logits + bias.reshape(1, 1, 1, -1)
 
 
-def _on_each_device(function: Callable, *arrays: Array) -> Any:
-    """Map a function over the devices' shares of the rows, [devices ...].
-
-    This way no sum in it waits for other devices, which a loop's would do at every iteration.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    devices = math.prod(mesh.shape.get(axis, 1) for axis in ROWS) if mesh.shape else 1
-    if len(arrays[0]) % devices:
-        devices = 1
-    shares = [array.reshape(devices, -1, *array.shape[1:]) for array in arrays]
-    if devices == 1:  # the same without a loop's batch axis
-        return jax.tree.map(lambda x: x[None], function(*[share[0] for share in shares]))
-    by_rows = PartitionSpec(ROWS)
-    shares = [jax.lax.with_sharding_constraint(share, by_rows) for share in shares]
-    return jax.vmap(function, spmd_axis_name=ROWS)(*shares)
-
-
-def _add_up(shares: Any) -> Any:
-    """Return the sums over devices."""
-    return jax.tree.map(lambda share: share.sum(0), shares)
-
-
 def _chunks(x, targets, weight, vocab_size: int):
     """Split a device's rows into equal chunks."""
     rows = targets.shape[0]
@@ -220,11 +195,32 @@ def _zeros(dtype) -> Sums:
     return Sums(*[zero] * len(Sums._fields))
 
 
+def _row_sums(logits):
+    """Return each row's greatest logit, the sum of exponentials relative to it, and the sum.
+
+    On an accelerator, limited by memory, in one pass, whose exponentials are relative to the
+    greatest logit so far.
+    """
+    if on_cpu():
+        greatest = jax.lax.stop_gradient(logits.max(-1))
+        return greatest, jnp.exp(logits - greatest[..., None]).sum(-1), logits.sum(-1)
+
+    def add(one, two):
+        greatest = jnp.maximum(one[0], two[0])
+        less = jnp.exp(jnp.minimum(one[0], two[0]) - greatest)
+        swapped = one[0] < two[0]
+        sums = jnp.where(swapped, one[1] * less + two[1], one[1] + two[1] * less)
+        return greatest, sums, one[2] + two[2]
+
+    lowest, zero = (jnp.asarray(x, logits.dtype) for x in (jnp.finfo(logits.dtype).min, 0))
+    each = logits, jnp.ones_like(logits), logits
+    return jax.lax.reduce(each, (lowest, zero, zero), add, (logits.ndim - 1,))
+
+
 def _sums(logits, targets, weight, terms: _Terms):
     """Return the sums, the logarithm of the sum of exponentials [B P T], and the softmax."""
-    greatest = jax.lax.stop_gradient(logits.max(-1))
+    greatest, total, plain = _row_sums(logits)
     powers = jnp.exp(logits - greatest[..., None])
-    total = powers.sum(-1)
     log_sum = greatest + jnp.log(total)
     each = jnp.take_along_axis(logits, targets, axis=-1)
     right = (weight != 0) & (each >= greatest[..., None])  # cheaper than argmax
@@ -233,7 +229,7 @@ def _sums(logits, targets, weight, terms: _Terms):
     nll = log_sum - (_shares(weight) * each).sum(-1)
     weight = weight.sum(-1)
     loss = terms.gold * nll
-    loss += terms.rest * (logits.shape[-1] * log_sum - logits.sum(-1))
+    loss += terms.rest * (logits.shape[-1] * log_sum - plain)
     if terms.r_drop:
         loss += terms.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None]
     tokens = (weight != 0).astype(logits.dtype).sum()

@@ -15,7 +15,7 @@ from transformer_jax.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.models.model import Keys, Model
-from transformer_jax.sharding.mesh import on_every_device
+from transformer_jax.sharding.mesh import compiler_options, on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
 from transformer_jax.training.loss import Sums, fused_loss_sums
@@ -137,7 +137,12 @@ def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
     every process can read them.
     """
     shardings = jax.tree.map(lambda x: x.sharding, state)
-    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, on_every_device(mesh)))
+    return jax.jit(
+        step,
+        donate_argnums=0,
+        out_shardings=(shardings, on_every_device(mesh)),
+        compiler_options=compiler_options(mesh),
+    )
 
 
 def make_validation_step(

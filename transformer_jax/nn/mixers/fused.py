@@ -1,4 +1,6 @@
-"""Scaled dot-product attention in one fused kernel (`jax.nn.dot_product_attention`)."""
+"""Scaled dot-product attention in one fused kernel: for short sequences `short.attend`, for others
+`jax.nn.dot_product_attention`.
+"""
 
 import functools
 import logging
@@ -8,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float
-from transformer_jax.nn.mixers import dense
+from transformer_jax.nn.mixers import dense, short
 from transformer_jax.nn.view import View
 
 log = logging.getLogger("transformer_jax")
@@ -40,6 +42,8 @@ def mix(
     if bias is not None and why is None:
         bias = bias.astype(q.dtype)  # as cuDNN requires
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
+    if why is None and bias is None and short.fits(q, k, v):
+        return short.attend_on_mesh(q, k, v, view.mask()[:, 0], scale).swapaxes(1, 2), weights
     fuse = functools.partial(
         jax.nn.dot_product_attention,
         implementation="cudnn" if why is None else "xla",
@@ -63,18 +67,19 @@ def _by_lengths(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Arr
     """Call the kernel with the length of each row; queries beyond it see the row too."""
     lengths = jnp.maximum((view.k_seg > 0).sum(1, dtype=jnp.int32), 1)
     window = None if view.window is None else (view.window - 1, 0)
+    queries = q.shape[1]
+    q, k, v = (_even(x, 1) for x in (q, k, v))
     return fuse(
         q, k, v,
         is_causal=view.order == "causal",
         query_seq_lengths=jnp.full_like(lengths, q.shape[1]),
         key_value_seq_lengths=lengths,
         local_window_size=window,
-    )  # fmt: skip
+    )[:, :queries]  # fmt: skip
 
 
 def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View, bias: Array | None) -> Array:
     queries = q.shape[1]
-    # With a mask, cuDNN's backward pass needs even lengths: one more position, which none sees.
     q, k, v = (_even(x, 1) for x in (q, k, v))
     mask = _even(_even(view.mask(), 2), 3)
     # A query that sees nothing is made to see everything: its output is unused, and for a fully
@@ -87,6 +92,9 @@ def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View, bias: Arr
 
 
 def _even(x: Array, axis: int) -> Array:
+    """Return x with one more position, which none sees, if their number is odd: cuDNN's backward
+    pass needs even ones.
+    """
     widths = [(0, x.shape[axis] % 2 if i == axis else 0) for i in range(x.ndim)]
     return jnp.pad(x, widths) if x.shape[axis] % 2 else x
 
