@@ -112,7 +112,7 @@ def agree(task: Task) -> dict[str, Any]:
     """Return how far fused attention is from dense, dense from float32, and if bits repeat.
 
     Distances are relative norms of the difference of the whole gradient, for rows of random lengths
-    up to an odd one, with dropout.
+    up to an odd one, with dropout, of a model of one layer a side.
     """
     import jax
     import optax
@@ -122,6 +122,7 @@ def agree(task: Task) -> dict[str, Any]:
     from transformer_jax.training.step import batch_sums, keys_of
 
     rows = 4 if task.dry else 64
+    task.model = {**task.model, "layers": 1}
     tokens = ids(task, rows)[:, 1:]
     lengths = np.random.default_rng(1).integers(2, task.length, rows)
     seg = (np.arange(task.length - 1) < lengths[:, None]).astype(np.int32)
@@ -363,6 +364,9 @@ def decode_transformers(task: Task, beam: int) -> Work:
 
 def measure(stage: str, dry: bool) -> dict[str, Any]:
     """Run a stage and return its result."""
+    from transformer_jax.experiments.process import use_compilation_cache
+
+    use_compilation_cache()
     kind, _, rest = stage.partition("-")
     size, _, engine = rest.partition("-")
     task = Task(size or "base", dry)

@@ -16,7 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-__all__ = ["Array", "Bool", "Float", "Int", "Size", "UInt", "at_least_float32", "mean", "on_cpu"]
+__all__ = [
+    "Array",
+    "Bool",
+    "Float",
+    "Int",
+    "Size",
+    "UInt",
+    "at_least_float32",
+    "mean",
+    "on_cpu",
+    "on_gpu",
+]
 
 # The length of an axis: an int, or under `jax.export` a symbolic dimension, whose type is private.
 Size = Any
@@ -28,9 +39,19 @@ def at_least_float32(x: Array) -> Array:
 
 
 def on_cpu() -> bool:
-    """Return whether tracing targets a CPU, as the mesh says: plans are made for other machines."""
+    """Return whether tracing targets a CPU."""
+    return _platform() == "cpu"
+
+
+def on_gpu() -> bool:
+    """Return whether tracing targets a GPU."""
+    return _platform() == "gpu"
+
+
+def _platform() -> str:
+    """Return what the mesh says, as plans are made for other machines; else what there is."""
     device = jax.sharding.get_abstract_mesh().abstract_device
-    return (jax.default_backend() if device is None else device.platform) == "cpu"
+    return jax.default_backend() if device is None else device.platform
 
 
 def mean(trees: Iterable[Any], like: Any) -> Any:

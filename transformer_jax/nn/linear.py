@@ -75,8 +75,10 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
 
 @jax.custom_vjp
 def _add_bias(product, bias):
-    bias = bias.reshape((1,) * (product.ndim - bias.ndim) + bias.shape)
-    return product + bias.astype(product.dtype)
+    # As vectors of all output axes: a GPU's product then adds the bias as it writes its result.
+    flat = product.reshape(*product.shape[: product.ndim - bias.ndim], -1)
+    bias = bias.reshape((1,) * (flat.ndim - 1) + (-1,)).astype(product.dtype)
+    return (flat + bias).reshape(product.shape)
 
 
 def _bias_backward(bias, gradient):

@@ -10,9 +10,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.arrays import Array, Float, at_least_float32, on_gpu
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
+from transformer_jax.nn import norm_kernel
 from transformer_jax.nn.initializers import named, parameter
 
 
@@ -24,46 +25,58 @@ def standardised(x: Float[Array, "B T D"], epsilon: float) -> Float[Array, "B T 
     return centred * jax.lax.rsqrt(variance + epsilon)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def layer_norm(
-    x: Float[Array, "B T D"],
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def normalised(
+    x: Float[Array, "... D"],
     scale: Float[Array, "D"],
     bias: Float[Array, "D"] | None,
     epsilon: float,
-) -> Float[Array, "B T D"]:
-    """Return standardised x times scale, plus bias if there is one, in the dtype of x."""
-    normal = standardised(x, epsilon) * scale.reshape(1, 1, -1)
-    return (normal if bias is None else normal + bias.reshape(1, 1, -1)).astype(x.dtype)
+    centred: bool,
+) -> Float[Array, "... D"]:
+    """Return (x - mean) / sqrt(variance + epsilon) * scale, plus a bias if there is one, in the
+    dtype of x. If not `centred`, the mean counts as 0.
+    """
+    wide = at_least_float32(x)
+    if centred:
+        normal = standardised(x, epsilon)
+    else:
+        normal = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + epsilon)
+    one = (1,) * (x.ndim - 1) + scale.shape
+    normal = normal * scale.reshape(one)
+    return (normal if bias is None else normal + bias.reshape(one)).astype(x.dtype)
 
 
-def _layer_norm_forward(x, scale, bias, epsilon: float):
-    return layer_norm(x, scale, bias, epsilon), (x, scale, bias)
+def _forward(x, scale, bias, epsilon: float, centred: bool):
+    return normalised(x, scale, bias, epsilon, centred), (x, scale, bias)
 
 
-def _layer_norm_backward(epsilon: float, given, gradient):
-    x, scale, bias = jax.lax.optimization_barrier(given)  # or XLA would store what is recomputed
+def _backward(epsilon: float, centred: bool, given, gradient):
+    x, scale, bias = given
+    if on_gpu() and norm_kernel.fits(x):
+        dx, *sums = norm_kernel.gradients(x, scale, gradient, epsilon, centred)
+    else:
+        dx, *sums = _gradients(x, scale, gradient, epsilon, centred)
+    dscale, dbias = sums
+    return dx, dscale.astype(scale.dtype), None if bias is None else dbias.astype(bias.dtype)
+
+
+def _gradients(x, scale, gradient, epsilon: float, centred: bool):
+    """Return what `norm_kernel.gradients` does."""
+    x, scale = jax.lax.optimization_barrier((x, scale))  # or XLA would store what is recomputed
     wide, gradient = at_least_float32(x), at_least_float32(gradient)
-    mean = wide.mean(-1, keepdims=True)
-    root = jax.lax.rsqrt(jnp.square(wide - mean).mean(-1, keepdims=True) + epsilon)
-    mean, root = jax.lax.optimization_barrier((mean, root))  # once for both passes over x below
-    normal = (wide - mean) * root
-    slope = gradient * scale.reshape(1, 1, -1)
-    along = (slope * normal).mean(-1, keepdims=True)
-    dx = root * (slope - slope.mean(-1, keepdims=True) - normal * along)
-    if bias is None:
-        return dx.astype(x.dtype), (gradient * normal).sum((0, 1)).astype(scale.dtype), None
-    # One reduction, so that both are summed in one pass.
-    zero = jnp.zeros((), wide.dtype)
-    dscale, dbias = jax.lax.reduce(
-        (gradient * normal, gradient),
-        (zero, zero),
-        lambda one, two: (one[0] + two[0], one[1] + two[1]),
-        (0, 1),
-    )
-    return dx.astype(x.dtype), dscale.astype(scale.dtype), dbias.astype(bias.dtype)
+    if centred:
+        wide = wide - wide.mean(-1, keepdims=True)
+    root = jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + epsilon)
+    normal = wide * root
+    slope = gradient * scale.reshape((1,) * (x.ndim - 1) + scale.shape)
+    dx = slope - normal * (slope * normal).mean(-1, keepdims=True)
+    if centred:
+        dx -= slope.mean(-1, keepdims=True)
+    rows = tuple(range(x.ndim - 1))
+    return (root * dx).astype(x.dtype), (gradient * normal).sum(rows), gradient.sum(rows)
 
 
-layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+normalised.defvjp(_forward, _backward)
 
 
 class LayerNorm(nn.Module):
@@ -76,7 +89,7 @@ class LayerNorm(nn.Module):
         width = (x.shape[-1],)
         scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), width)
         bias = parameter(self, "bias", named(nn.initializers.zeros, "embed"), width)
-        return layer_norm(x, scale, bias, self.epsilon)
+        return normalised(x, scale, bias, self.epsilon, True)
 
 
 class LayerNormNoBias(nn.Module):
@@ -87,7 +100,7 @@ class LayerNormNoBias(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
-        return layer_norm(x, scale, None, self.epsilon)
+        return normalised(x, scale, None, self.epsilon, True)
 
 
 class RMSNorm(nn.Module):
@@ -106,6 +119,8 @@ class RMSNorm(nn.Module):
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         count = len(self.axes)
         scale = parameter(self, "scale", named(nn.initializers.ones, *self.axes), x.shape[-count:])
+        if count == 1:
+            return normalised(x, scale, None, self.epsilon, False)
         wide = at_least_float32(x)
         square = jnp.square(wide).mean(tuple(range(-count, 0)), keepdims=True)
         normal = wide * jax.lax.rsqrt(square + self.epsilon)
