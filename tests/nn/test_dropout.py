@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import MeshConfig
-from transformer_jax.nn.dropout import Dropout, keep
+from transformer_jax.nn.dropout import Dropout, dropped, keep
 from transformer_jax.sharding.mesh import make_mesh, rows_over_data
 
 SHAPE = (64, 50, 40)
@@ -78,3 +78,12 @@ def test_dropout_preserves_the_mean_and_is_off_in_evaluation():
     assert y.mean() == pytest.approx(1, abs=SIGMAS * math.sqrt(variance / COUNT))
     np.testing.assert_array_equal(Dropout(0.3).apply({}, x, train=False), x)
     np.testing.assert_array_equal(Dropout(0.0).apply({}, x, train=True, rngs=rngs), x)
+
+
+def test_the_gradient_has_the_same_mask():
+    """It is computed again in the backward pass, not stored: only the key's words are."""
+    x = jnp.ones((30, 20))
+    words = jax.random.key_data(jax.random.key(5))
+    y, pull = jax.vjp(lambda x: dropped(x, words, 0.4), x)
+    np.testing.assert_array_equal(pull(jnp.ones_like(x))[0], y)
+    assert sum(leaf.size for leaf in jax.tree.leaves(pull)) < x.size

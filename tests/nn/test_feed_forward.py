@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.nn.feedforward import FeedForward
+from transformer_jax.nn.feedforward import FeedForward, relu
 
 
 @pytest.mark.parametrize("activation", ["relu", "swiglu"])
@@ -28,3 +28,14 @@ def test_chunking_does_not_change_the_output(activation):
         kept.append(sum(leaf.size for leaf in jax.tree.leaves(held)))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), *found)
     assert kept[1] < kept[0]
+
+
+def test_the_gradient_of_relu_needs_its_output_only():
+    """It is that of `jax.nn.relu`, at 0 too, and its input is not stored."""
+    x = jnp.asarray([-2.0, -0.0, 0.0, 1e-30, 3.0])
+    y, pull = jax.vjp(relu, x)
+    expected, theirs = jax.vjp(jax.nn.relu, x)
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(pull(x + 1)[0], theirs(x + 1)[0])
+    (kept,) = jax.tree.leaves(pull)
+    np.testing.assert_array_equal(kept, y)

@@ -61,8 +61,8 @@ def sums_by_index(
     last = index[:, -1]
     continues = jnp.pad(index[1:, 0] == last[:-1], (1, 0))
     first = first.at[:, 0].set(first[:, 0] & ~continues)
-    later = jnp.arange(blocks)[:, None] < jnp.arange(blocks)
-    taken = later & continues & (last[:, None] == index[:, 0])
+    later = jnp.arange(blocks)[:, None] < jnp.arange(blocks)[None]
+    taken = later & continues[None] & (last[:, None] == index[:, 0][None])
     rest = _product("AB,BD->AD", taken, sums[:, 0])
     sums += jnp.where((index == last[:, None])[..., None], rest[:, None], 0)
 

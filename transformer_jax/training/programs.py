@@ -29,8 +29,6 @@ from transformer_jax.training.step import StepMetrics, jit_train_step, make_trai
 
 log = logging.getLogger("transformer_jax")
 
-_COMPILERS = 6  # threads that compile for a GPU
-
 
 class TrainStep:
     """The train step of a run: (state, batch) -> (state, metrics), which donates the state.
@@ -66,14 +64,14 @@ class TrainStep:
     ) -> Iterator[None]:
         """Compile a program for each shape in the background of this context, and trace in it.
 
-        One thread compiles, in the order given, which must be the same in every process; on a GPU
-        of a single process, where training does not need the cores, several do. A step waits only
-        for its own program, as "compilation" in `times`. The operations, the time and the memory
-        of each are logged. At the end, pending compilations are cancelled, and those in progress
-        are waited for.
+        One thread compiles, in the order given, which must be the same in every process; a step
+        waits only for its own program, as "compilation" in `times`. The operations, the time and
+        the memory of each are logged. At the end, pending compilations are cancelled, and the one
+        in progress is waited for.
         """
-        alone = jax.process_count() == 1 and self._mesh.devices.flat[0].platform == "gpu"
-        pool = ThreadPoolExecutor(_COMPILERS if alone else 1, "compiler")
+        # One for GPUs, too: they time candidates for kernels one at a time, so that several
+        # programs took as long together as one after another, and none was ready early.
+        pool = ThreadPoolExecutor(1, "compiler")
         self._programs = {shape: pool.submit(self._compile, shape) for shape in shapes}
         self._trace, self._times = trace, times or Times()
         try:

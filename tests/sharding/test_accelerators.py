@@ -1,0 +1,91 @@
+"""What accelerators compute in another form than CPUs is the same, on every mesh."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from nn import test_norm_kernel as norms
+from nn import test_short as views
+from sharding.test_meshes import BATCHES, mesh_of, parts
+from tiny import random_state
+
+from transformer_jax.nn import linear, lookup, norm, norm_kernel
+from transformer_jax.nn.mixers import dense, fused, short
+from transformer_jax.sharding.mesh import compiler_options, place_batch
+from transformer_jax.training import loss
+from transformer_jax.training.step import jit_train_step, make_train_step
+
+
+def step_of(sizes: tuple[int, int, int], **changes):
+    """Return the sums and the parameters after one step."""
+    model, tx, config = parts(**changes)
+    mesh = mesh_of(*sizes)
+    state = random_state(model, tx, mesh)
+    step = jit_train_step(make_train_step(model, tx, config, 7), state, mesh)
+    with jax.set_mesh(mesh):
+        batch = place_batch(BATCHES[0], mesh)
+        compiled = step.lower(state, batch).compile({"xla_backend_optimization_level": 0})
+        state, metrics = compiled(state, batch)
+    return metrics, state.params
+
+
+@pytest.fixture
+def on_accelerator(monkeypatch):
+    """Make the model choose an accelerator's forms, of kernels too, which are interpreted."""
+    for module in (dense, linear, lookup, loss):
+        monkeypatch.setattr(module, "on_cpu", lambda: False)
+    monkeypatch.setattr(norm, "on_gpu", lambda: True)
+    monkeypatch.setattr(fused, "why_not_here", lambda *_: None)
+    for module, name in ((norm_kernel, "gradients"), (short, "attend_on_mesh")):
+        monkeypatch.setattr(module, name, functools.partial(getattr(module, name), interpret=True))
+
+
+@pytest.mark.parametrize("norms", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 2, 2)])
+def test_a_step_is_the_same(sizes, norms, request):
+    """Products with biases, loss, tables, norms and attention, with dropout."""
+    changes = {"head_dim": 16, "norm": norms, "attention_dropout_rate": 0.0}
+    expected = step_of((1, 1, 1), **changes)
+    request.getfixturevalue("on_accelerator")
+    found = step_of(sizes, attention="fused", **changes)
+    np.testing.assert_allclose(found[0].sums, expected[0].sums, rtol=1e-5)
+    np.testing.assert_allclose(found[0].grad_norm, expected[0].grad_norm, rtol=1e-5)
+    for (path, one), two in zip(
+        jax.tree.leaves_with_path(found[1]), jax.tree.leaves(expected[1]), strict=True
+    ):
+        if "key" not in jax.tree_util.keystr(path):  # a key's bias has a gradient of 0: only noise
+            np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5, err_msg=str(path))
+
+
+def test_each_device_attends_for_its_own_rows_and_heads():
+    """On a mesh, the kernels get a share of the rows and of the heads."""
+    view, given = views.view_of(6, 6, "causal"), views.heads_of(6, 6, 4, 2)
+    attend = functools.partial(
+        short.attend_on_mesh, mask=view.mask()[:, 0], scale=0.3, interpret=True
+    )
+    mesh = mesh_of(2, 2, 2)
+    with jax.set_mesh(mesh):
+        assert short.fits(*given)
+        assert not short.fits(*(x[:3] for x in given)), "3 rows on 4 devices"
+        assert not short.fits(given[0], *(x[:, :, :1] for x in given[1:])), "a head on 2 devices"
+        found = views.value_and_gradients(attend, *given)
+    views.agree(found, views.value_and_gradients(views.by_dense(view, 0.3), *given))
+
+
+def test_devices_add_up_the_sums_of_a_norm():
+    """Each goes through its own rows."""
+    given = norms.given((4, 5, 16))
+    kernel = functools.partial(
+        norm_kernel.gradients, epsilon=norms.EPSILON, centred=True, interpret=True
+    )
+    with jax.set_mesh(mesh_of(2, 2, 2)):
+        assert norm_kernel.fits(given[0])
+        assert not norm_kernel.fits(given[0][:3]), "3 rows on 4 devices"
+        found = jax.jit(kernel)(*given)
+    norms.agree(found, norms.expected(*given, True))
+
+
+def test_only_gpus_get_options_of_the_compiler():
+    """They name kernels that others do not have."""
+    assert compiler_options(mesh_of(1, 1, 1)) is None
