@@ -121,8 +121,8 @@ _FACTORISATIONS = {
 _NO_PRODUCTS = {p.name for p in vars(primitives).values() if isinstance(p, Primitive)}
 _NO_PRODUCTS -= _FACTORISATIONS
 _NO_PRODUCTS |= {
-    "masked_load", "masked_swap", "optimization_barrier", "program_id", "pvary", "random_unwrap", "random_wrap", "reshard", "split", "stack",
-    "unstack",
+    "masked_load", "masked_swap", "optimization_barrier", "program_id", "pvary", "random_unwrap",
+    "random_wrap", "reshard", "split", "stack", "unstack",
 }  # fmt: skip
 
 

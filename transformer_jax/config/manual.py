@@ -219,8 +219,8 @@ class ModelConfig:
     # RMSNorm of queries and keys, before they rotate: "per_head", with one scale for all heads
     # (Qwen3); "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
     query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
-    # "dense": all pairs, as in the paper. "fused": never stored; on an NVIDIA GPU in bfloat16 by one
-    # kernel, of cuDNN beyond 128 positions, else by XLA, with a warning that says why.
+    # "dense": all pairs, as in the paper. "fused": never stored; on an NVIDIA GPU, in bfloat16, by
+    # one kernel, cuDNN's beyond 128 positions, else by XLA, with a warning that says why.
     attention: Literal["dense", "fused"] = "dense"
     # What is added to the embeddings: "sinusoidal" as in the paper, alternating sines and cosines;
     # "sinusoidal_tensor2tensor" first all sines, then all cosines; "learned" a table; or "none".
