@@ -98,8 +98,8 @@ def parameters(
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
         if objective == "classify":  # the pooler and the classes
             return body + (d + 1) * d + (d + 1) * tgt_vocab_size
-        if objective == "policy":  # query, key, 64 steps, 4 pieces, a bias for each move
-            return body + 2 * (d + 1) * d + (d + 1) * 64 + 4 * d + tgt_vocab_size
+        if objective == "policy":  # query, key, 64 steps, 8 ways, 4 pieces, a bias for each move
+            return body + 2 * (d + 1) * d + (d + 1) * (64 + 8) + 4 * d + tgt_vocab_size
         if objective == "tag":
             return body + (d + 1) * tgt_vocab_size
         if objective == "answer":

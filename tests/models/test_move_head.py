@@ -58,6 +58,21 @@ def drawn() -> list[str]:
     return [*found, PROMOTING]
 
 
+def place(square: int) -> int:
+    """Return where the encoder reads a square, after BOS and the side to move."""
+    return 2 + 8 * (7 - chess.square_rank(square)) + chess.square_file(square)
+
+
+def passed(crossing: dict, x: np.ndarray, ends: list[int]):
+    """Yield a value of each square between a move's ends, by its direction."""
+    change = (chess.square_rank(ends[0]) - chess.square_rank(ends[1]),
+              chess.square_file(ends[1]) - chess.square_file(ends[0]))  # fmt: skip
+    ways = [(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)]
+    way = ways.index(tuple(np.sign(change).tolist()))
+    for square in chess.SquareSet(chess.between(*ends)):
+        yield x[place(square)] @ crossing["kernel"][:, way] + crossing["bias"][way]
+
+
 def test_a_logit_is_what_its_definition_says(drawn):
     """A move at a time, squares by python-chess, in float64."""
     built, params = model()
@@ -81,8 +96,7 @@ def test_a_logit_is_what_its_definition_says(drawn):
             move = chess.Move.from_uci(name)
             ends = [chess.square_mirror(s) if black else s
                     for s in (move.from_square, move.to_square)]  # fmt: skip
-            start, goal = (x[2 + 8 * (7 - chess.square_rank(s)) + chess.square_file(s)]
-                           for s in ends)  # fmt: skip
+            start, goal = (x[place(s)] for s in ends)
             key = goal @ own["key"]["kernel"] + own["key"]["bias"]
             if move.promotion:
                 key = key + own["piece"]["bnqr".index(name[4])]
@@ -93,6 +107,7 @@ def test_a_logit_is_what_its_definition_says(drawn):
             expected = (
                 (start @ own["query"]["kernel"] + own["query"]["bias"]) @ key / 4
                 + start @ own["step"]["kernel"][:, kind] + own["step"]["bias"][kind]
+                + sum(passed(own["crossing"], x, ends))
                 + own["bias"][MOVES.index(seen)]
             )  # fmt: skip
             assert value == pytest.approx(expected, abs=1e-10), name

@@ -24,7 +24,7 @@ EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding", "mask_emb")  # XLNe
 POSITIONS = ("positions", "src_positions", "tgt_positions", "query_positions")
 HEADS = (  # of an encoder
     "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
-    "ctc_head", "move_head", "step",
+    "ctc_head", "move_head", "step", "crossing",
 )  # fmt: skip
 KNOWN = (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds")
 CROSS_LAYERS = ("input_layer", "output_layer")  # a Perceiver's

@@ -29,6 +29,7 @@ class MoveHead(nn.Module):
       distances (AlphaZero: Silver et al. 2017, arXiv:1712.01815);
     - the query of that square times the key of the one it goes to, over sqrt(D), as in Leela Chess
       Zero's attention policy; a vector of the new piece is added to the key of a promotion;
+    - a linear map of each square that it passes over, with a row for each of the 8 directions;
     - a bias of the move.
 
     Positions with Black to move are mirrored (`data.codecs.board`), and so are their moves.
@@ -41,6 +42,7 @@ class MoveHead(nn.Module):
         width, names = (self.config.d_model,), ("embed", "features")
         self.query, self.key = (Project(width, width, names, self.dtype) for _ in range(2))
         self.step = Project(width, (64,), ("embed", "choices"), self.dtype)
+        self.crossing = Project(width, (8,), ("embed", "choices"), self.dtype)
         zeros, shape = nn.initializers.zeros, (len(_PIECES), *width)
         self.piece = parameter(self, "piece", named(zeros, "choices", "features"), shape)
         self.bias = parameter(self, "bias", named(zeros, "classes"), (len(cells()),))
@@ -59,6 +61,8 @@ class MoveHead(nn.Module):
         scores = [goals * self.config.d_model**-0.5, self.step(squares).astype(wide)]
         all_scores = jnp.concatenate(scores, -1).reshape(*key.shape[:2], -1)
         logits = _among(all_scores, cells()) + _among(all_scores, steps())
+        crossing = self.crossing(squares).astype(wide).reshape(*key.shape[:2], -1)
+        logits += crossing @ jnp.asarray(crossed(), wide)
         logits = logits + self.bias.reshape(1, 1, -1)
         black = jnp.take_along_axis(jnp.asarray(src.inputs), first, 1) == BLACK
         head: Any = None
@@ -106,6 +110,24 @@ def steps() -> np.ndarray:
         _ROW * (start + 1) - 64 + order[change]
         for (start, _), change in zip(ends, changes, strict=True)
     ], np.int32)  # fmt: skip
+
+
+@cache
+def crossed() -> np.ndarray:
+    """Return a matrix of squares and directions by moves, 1 where a move passes over a square in a
+    direction, [512 C].
+    """
+    ways = [(rank, file) for rank in (-1, 0, 1) for file in (-1, 0, 1) if rank or file]
+    found = np.zeros((64, len(ways), len(moves.all_moves())), np.float32)
+    for number, move in enumerate(moves.all_moves()):
+        start, goal = square(move[:2]), square(move[2:4])
+        rank, file = goal // 8 - start // 8, goal % 8 - start % 8
+        length = max(abs(rank), abs(file))
+        if 0 in (rank, file) or abs(rank) == abs(file):  # not a knight's
+            way = rank // length, file // length
+            for i in range(1, length):
+                found[start + i * (8 * way[0] + way[1]), ways.index(way), number] = 1
+    return found.reshape(-1, found.shape[-1])
 
 
 @cache

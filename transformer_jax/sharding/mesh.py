@@ -115,10 +115,18 @@ def place_batch(batch: Any, mesh: Mesh) -> Any:
 
 def place_whole(batch: Any, mesh: Mesh) -> Any:
     """Make one global array from rows that every process holds in full."""
-    sharding = rows_over_data(mesh)
+    return _placed(batch, rows_over_data(mesh))
+
+
+def place_everywhere(tree: Any, mesh: Mesh) -> Any:
+    """Put arrays that every process holds on every device."""
+    return _placed(tree, on_every_device(mesh))
+
+
+def _placed(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(
         lambda x: jax.make_array_from_callback(x.shape, sharding, lambda part: np.asarray(x)[part]),
-        batch,
+        tree,
     )
 
 

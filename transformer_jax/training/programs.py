@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -19,7 +20,7 @@ from transformer_jax.data.batch import Batch, channels_of
 from transformer_jax.data.batching import Shape, blank
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.models.model import Model
-from transformer_jax.sharding.mesh import rows_over_data
+from transformer_jax.sharding.mesh import place_everywhere, rows_over_data
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.schedule import schedule_of
@@ -50,7 +51,9 @@ class TrainStep:
             model, replace(optimizer, learning_rate=0.01, warmup_steps=1),
             replace(training, steps=1), mesh, tuple(leaves), tree,
         )  # fmt: skip
-        self._arguments = {"seed": np.uint32(experiment.seed), "numbers": numbers}
+        # On the devices, and not by name: else every step would check all arrays in Python.
+        given = np.uint32(experiment.seed), jax.tree.map(jnp.asarray, numbers)
+        self._given = place_everywhere(given, mesh)
         self._state, self._mesh = abstract(state), mesh
         self._objective = objective_named(experiment.objective.name)
         self._known = channels_of(model.example()), most
@@ -84,14 +87,14 @@ class TrainStep:
         future = self._programs[shape_of(batch)]
         with nullcontext() if future.done() else self._times.on("compilation"):
             program = future.result()
-        step = functools.partial(program, state, batch, **self._arguments)
+        step = functools.partial(program, state, batch, *self._given)
         return step() if self._trace is None else self._trace.of(step, state)
 
     def lower(self, shape: Shape) -> tuple[jax.stages.Traced, jax.stages.Lowered]:
         """Return the program for a batch shape, as its jaxpr and lowered for the compiler."""
         batch = abstract_batch(self._objective, shape, self._mesh, *self._known)
         with jax.set_mesh(self._mesh):
-            traced = self._jitted.trace(self._state, batch, **self._arguments)
+            traced = self._jitted.trace(self._state, batch, *self._given)
             return traced, traced.lower()
 
     def _compile(self, shape: Shape) -> jax.stages.Compiled:
@@ -124,7 +127,7 @@ def _jitted(
 
     frozen = frozen_of(optimizer, model.config)
 
-    def step(state: TrainState, batch: Batch, *, seed, numbers):
+    def step(state: TrainState, batch: Batch, seed, numbers):
         schedule = schedule_of(optimizer.schedule, model.config.d_model, *numbers)
         tx = make_optimizer(optimizer, schedule, frozen)
         return make_train_step(model, tx, training, seed, frozen)(state, batch)
