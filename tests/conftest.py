@@ -52,7 +52,7 @@ ALL_DEVICES = (
     "decoding/test_live.py", "decoding/test_stream.py", "decoding/test_translate.py", "e2e/",
     "nn/test_dropout.py",
     "experiments/test_collectives.py",
-    "sharding/test_accelerators.py", "sharding/test_kinds.py", "sharding/test_meshes.py",
+    "sharding/test_gpu_forms.py", "sharding/test_kinds.py", "sharding/test_meshes.py",
     "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
     "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip

@@ -167,7 +167,7 @@ def test_memory_beyond_the_state_grows_with_the_batch():
 
     The formula, which omits dropout and float32 intermediates, accounts for most of the rest.
     """
-    few, many, need = Shape(8, 32, 32), Shape(16, 32, 32), {}
+    few, many, need = Shape(16, 32, 32), Shape(32, 32, 32), {}
     for remat in ("none", "dots", "full"):
         layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
         changes = {"remat": remat, "d_model": 64, "d_ff": 256, **layers}

@@ -1,4 +1,4 @@
-"""Sums of a table's gradients by index, in the order of an accelerator."""
+"""Sums of a table's gradients by index, in the order of a GPU."""
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,8 @@ def test_sums_equal_those_of_numpy(positions, size):
 
 
 def test_the_gradient_is_that_of_indexing(monkeypatch):
-    """On an accelerator, too; of a bfloat16 gradient, sums are float32."""
-    monkeypatch.setattr(lookup, "on_cpu", lambda: False)
+    """On a GPU, too; of a bfloat16 gradient, sums are float32."""
+    monkeypatch.setattr(lookup, "on_gpu", lambda: True)
     chance = np.random.default_rng(0)
     table = jnp.asarray(chance.normal(size=(9, 4)), jnp.float32)
     index = jnp.asarray(chance.integers(0, 9, (30, 20)))

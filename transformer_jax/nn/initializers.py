@@ -26,7 +26,7 @@ def parameter(module: nn.Module, name: str, init: Any, shape: Sequence[int]) -> 
     if value.shape != tuple(shape):
         place = "/".join(module.path)
         raise flax.errors.ScopeParamShapeError(name, place, value.shape, tuple(shape))
-    return value
+    return jnp.asarray(value)  # of NumPy's, too
 
 
 def named(init: Any, *names: str) -> Any:

@@ -1,15 +1,15 @@
 """Rows of a table, with a gradient that is the same bit for bit in every run.
 
-An accelerator's scatter adds rows in whatever order its threads arrive, and its deterministic form
-adds them one by one. Here equal indices are sorted next to each other and summed by two small
-matrix products: within blocks of positions, then across blocks.
+A GPU's scatter adds rows in whatever order its threads arrive, and its deterministic form adds them
+one by one. Here equal indices are sorted next to each other and summed by two small matrix
+products: within blocks of positions, then across blocks.
 """
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, on_cpu
-from transformer_jax.sharding.shares import add_up, on_each_device
+from transformer_jax.arrays import Array, Float, Int, on_gpu
+from transformer_jax.shares import add_up, on_each_device
 
 _BLOCK = 128  # positions
 
@@ -26,7 +26,7 @@ def _forward(table, index):
 
 def _backward(given, slopes):
     table, index = given
-    if on_cpu():  # adds them in order
+    if not on_gpu():  # others add them in order
         return jnp.zeros_like(table).at[index].add(slopes.astype(table.dtype)), None
 
     def on_device(index, slopes):

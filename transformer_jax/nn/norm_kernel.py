@@ -6,7 +6,6 @@ registers, and those of all programs are added in a fixed order.
 """
 
 import functools
-import math
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
 from transformer_jax.arrays import Array, Float
-from transformer_jax.sharding.rules import ROWS
+from transformer_jax.shares import ROWS, row_parts
 
 WIDEST = 4096  # elements of a vector that fit a program's registers
 _PROGRAMS = 528  # four for each multiprocessor of an H100
@@ -24,7 +23,7 @@ _PROGRAMS = 528  # four for each multiprocessor of an H100
 
 def fits(x: Float[Array, "B T D"]) -> bool:
     """Return whether the kernel can read these vectors, and the mesh divides their rows."""
-    return x.dtype.itemsize <= 4 and x.shape[-1] <= WIDEST and len(x) % _devices() == 0
+    return x.dtype.itemsize <= 4 and x.shape[-1] <= WIDEST and len(x) % row_parts() == 0
 
 
 def gradients(
@@ -41,7 +40,7 @@ def gradients(
     otherwise. `interpret` runs the kernel on any machine, slowly.
     """
     on_device = functools.partial(_gradients, epsilon=epsilon, centred=centred, interpret=interpret)
-    if _devices() == 1:
+    if row_parts() == 1:
         return on_device(x, scale, slopes)
 
     def on_each(x, scale, slopes):
@@ -53,12 +52,6 @@ def gradients(
     return jax.shard_map(on_each, in_specs=specs[0], out_specs=specs[1], check_vma=False)(
         x, scale, slopes
     )
-
-
-def _devices() -> int:
-    """Return the number of devices that share the rows of a batch."""
-    sizes = jax.sharding.get_abstract_mesh().shape
-    return math.prod(sizes.get(axis, 1) for axis in ROWS)
 
 
 def _gradients(x, scale, slopes, *, epsilon: float, centred: bool, interpret: bool) -> Any:

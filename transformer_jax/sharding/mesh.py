@@ -12,7 +12,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import NO_TEXT, SIZED, Experiment, MeshConfig
 from transformer_jax.errors import UserError
-from transformer_jax.sharding.rules import ROWS, SIZES, check_sizes
+from transformer_jax.sharding.rules import SIZES, check_sizes
+from transformer_jax.shares import ROWS
 
 AXES = (*ROWS, "tensor")
 

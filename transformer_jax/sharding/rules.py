@@ -10,8 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.errors import UserError
-
-ROWS = ("data", "fsdp")  # mesh axes that divide the rows of a batch
+from transformer_jax.shares import ROWS
 
 # Logical axis of a parameter or activation -> mesh axes.
 RULES = (

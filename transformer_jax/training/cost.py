@@ -118,9 +118,10 @@ def _cost(
     training: TrainingConfig, sizes: Sizes, shape: Shape,
 ) -> Cost:  # fmt: skip
     step, state = step_of(model, objective, optimizer, training, 0, sizes)
-    # On a GPU mesh: a CPU computes the loss in smaller chunks.
-    gpu = AbstractDevice("GPU", num_cores=None, platform="gpu")
-    mesh = AbstractMesh((1,) * 3, AXES, (AxisType.Auto,) * 3, abstract_device=gpu)
+    # On an accelerator: a CPU computes the loss in smaller chunks. Not on a GPU, where sums of a
+    # table's gradients are products, too.
+    tpu = AbstractDevice("TPU", num_cores=None, platform="tpu")
+    mesh = AbstractMesh((1,) * 3, AXES, (AxisType.Auto,) * 3, abstract_device=tpu)
     with use_abstract_mesh(mesh):
         batch = _batch(build(model, *sizes, **promised(objective)), objective, shape)
         program = counting.program(step, nn.unbox(state), batch)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int, on_cpu
 from transformer_jax.nn.embedding import Head
-from transformer_jax.sharding.shares import add_up, on_each_device
+from transformer_jax.shares import add_up, on_each_device
 
 # Target positions whose logits a device holds in memory at a time: enough for fast products, few
 # enough for a CPU's cache. An accelerator, which does not need that, gets 1 GB of logits.
@@ -49,7 +49,8 @@ def loss_sums(
 ) -> Sums:
     """Return the weighted sums over positions: the reference implementation."""
     gold, rest = smoothing_weights(epsilon, logits.shape[-1], smoothing)
-    return _sums(logits, *_several(targets, weight), _Terms(gold, rest))[0]
+    rows = _row_sums(logits)
+    return _sums(logits, rows, *_several(targets, weight), _Terms(gold, rest))[0]
 
 
 def fused_loss_sums(
@@ -98,7 +99,8 @@ def _fused(x, head: Head, targets, weight, terms: _Terms) -> Sums:
 
     def add(total: Sums, chunk: Any) -> tuple[Sums, None]:
         x, targets, weight = chunk
-        sums, *_ = _sums(_logits(x, across, head.bias), targets, weight, terms)
+        logits = _logits(x, across, head.bias)
+        sums, *_ = _sums(logits, _row_sums_at_once(logits), targets, weight, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
     def on_device(x, targets, weight) -> Sums:
@@ -116,7 +118,8 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
     def add(total, chunk):
         x, targets, weight = chunk
         logits = _logits(x, across, head.bias)
-        sums, log_sum, p = _sums(logits, targets, weight, terms)
+        rows = _row_sums_at_once(logits)
+        sums, log_sum, p = _sums(logits, rows, targets, weight, terms)
         slope = p - terms.rest - terms.gold * _distribution(targets, weight, logits)
         if terms.r_drop:
             slope += terms.r_drop * _symmetric_kl(logits, log_sum)[1]
@@ -196,30 +199,31 @@ def _zeros(dtype) -> Sums:
 
 
 def _row_sums(logits):
-    """Return each row's greatest logit, the sum of exponentials relative to it, and the sum.
+    """Return each row's greatest logit, the sum of exponentials relative to it, and the sum."""
+    greatest = jax.lax.stop_gradient(logits.max(-1))
+    return greatest, jnp.exp(logits - greatest[..., None]).sum(-1), logits.sum(-1)
 
-    On an accelerator, limited by memory, in one pass, whose exponentials are relative to the
-    greatest logit so far.
+
+def _row_sums_at_once(logits):
+    """Return what `_row_sums` does: on an accelerator, limited by memory, in one pass, without a
+    gradient; exponentials are relative to the greatest logit so far.
     """
     if on_cpu():
-        greatest = jax.lax.stop_gradient(logits.max(-1))
-        return greatest, jnp.exp(logits - greatest[..., None]).sum(-1), logits.sum(-1)
+        return _row_sums(logits)
 
     def add(one, two):
         greatest = jnp.maximum(one[0], two[0])
-        less = jnp.exp(jnp.minimum(one[0], two[0]) - greatest)
-        swapped = one[0] < two[0]
-        sums = jnp.where(swapped, one[1] * less + two[1], one[1] + two[1] * less)
-        return greatest, sums, one[2] + two[2]
+        sums = [each[1] * jnp.exp(each[0] - greatest) for each in (one, two)]
+        return greatest, sum(sums), one[2] + two[2]
 
     lowest, zero = (jnp.asarray(x, logits.dtype) for x in (jnp.finfo(logits.dtype).min, 0))
     each = logits, jnp.ones_like(logits), logits
     return jax.lax.reduce(each, (lowest, zero, zero), add, (logits.ndim - 1,))
 
 
-def _sums(logits, targets, weight, terms: _Terms):
+def _sums(logits, rows, targets, weight, terms: _Terms):
     """Return the sums, the logarithm of the sum of exponentials [B P T], and the softmax."""
-    greatest, total, plain = _row_sums(logits)
+    greatest, total, plain = rows
     powers = jnp.exp(logits - greatest[..., None])
     log_sum = greatest + jnp.log(total)
     each = jnp.take_along_axis(logits, targets, axis=-1)

@@ -8,7 +8,6 @@ gradient once, in a fixed order.
 """
 
 import functools
-import math
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
 from transformer_jax.arrays import Array, Bool, Float
-from transformer_jax.sharding.rules import ROWS
+from transformer_jax.shares import ROWS, row_parts
 
 LONGEST = 128  # queries or keys that fit a program's registers
 _LEAST = 16  # rows and columns of a matrix product there
@@ -56,8 +55,7 @@ def attend_on_mesh(
 
 def _parts() -> tuple[int, int]:
     """Return the numbers of devices that share the rows of a batch, and the heads."""
-    sizes = jax.sharding.get_abstract_mesh().shape
-    return math.prod(sizes.get(axis, 1) for axis in ROWS), sizes.get("tensor", 1)
+    return row_parts(), jax.sharding.get_abstract_mesh().shape.get("tensor", 1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))

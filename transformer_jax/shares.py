@@ -1,4 +1,4 @@
-"""Functions of each device's share of the rows of a batch."""
+"""The devices' shares of the rows of a batch."""
 
 import math
 from collections.abc import Callable
@@ -7,17 +7,21 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from transformer_jax.arrays import Array
-from transformer_jax.sharding.rules import ROWS
+ROWS = ("data", "fsdp")  # mesh axes that divide the rows of a batch
 
 
-def on_each_device(function: Callable, *arrays: Array) -> Any:
+def row_parts() -> int:
+    """Return the number of devices among which the current mesh divides rows."""
+    sizes = jax.sharding.get_abstract_mesh().shape
+    return math.prod(sizes.get(axis, 1) for axis in ROWS)
+
+
+def on_each_device(function: Callable, *arrays: jax.Array) -> Any:
     """Map a function over the devices' shares of the rows, [devices ...].
 
     This way no sum in it waits for other devices, which a loop's would do at every iteration.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    devices = math.prod(mesh.shape.get(axis, 1) for axis in ROWS) if mesh.shape else 1
+    devices = row_parts()
     if len(arrays[0]) % devices:
         devices = 1
     shares = [array.reshape(devices, -1, *array.shape[1:]) for array in arrays]

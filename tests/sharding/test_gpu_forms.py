@@ -1,4 +1,4 @@
-"""What accelerators compute in another form than CPUs is the same, on every mesh."""
+"""What GPUs compute in another form than CPUs is the same, on every mesh."""
 
 import functools
 
@@ -31,11 +31,12 @@ def step_of(sizes: tuple[int, int, int], **changes):
 
 
 @pytest.fixture
-def on_accelerator(monkeypatch):
-    """Make the model choose an accelerator's forms, of kernels too, which are interpreted."""
-    for module in (dense, linear, lookup, loss):
+def on_gpu(monkeypatch):
+    """Make the model choose a GPU's forms, of kernels too, which are interpreted."""
+    for module in (dense, linear, loss):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
-    monkeypatch.setattr(norm, "on_gpu", lambda: True)
+    for module in (lookup, norm):
+        monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(fused, "why_not_here", lambda *_: None)
     for module, name in ((norm_kernel, "gradients"), (short, "attend_on_mesh")):
         monkeypatch.setattr(module, name, functools.partial(getattr(module, name), interpret=True))
@@ -47,7 +48,7 @@ def test_a_step_is_the_same(sizes, norms, request):
     """Products with biases, loss, tables, norms and attention, with dropout."""
     changes = {"head_dim": 16, "norm": norms, "attention_dropout_rate": 0.0}
     expected = step_of((1, 1, 1), **changes)
-    request.getfixturevalue("on_accelerator")
+    request.getfixturevalue("on_gpu")
     found = step_of(sizes, attention="fused", **changes)
     np.testing.assert_allclose(found[0].sums, expected[0].sums, rtol=1e-5)
     np.testing.assert_allclose(found[0].grad_norm, expected[0].grad_norm, rtol=1e-5)
