@@ -43,8 +43,8 @@ def compiler_options(mesh: Mesh) -> dict[str, Any] | None:
     """Return the compiler's options for training on this mesh, or None for its defaults.
 
     NVIDIA GPUs: matrix products by cuBLAS, which adds biases and computes ReLU as it writes. XLA
-    would also generate kernels and time them all, which takes as long as the rest of compiling; to
-    compare them it leaves out what cuBLAS can add, and then often chooses cuBLAS without it.
+    would also generate kernels and time them; to compare both, it leaves out what cuBLAS can add,
+    and then often chooses cuBLAS without it.
     """
     if mesh.devices.flat[0].platform != "gpu":
         return None
