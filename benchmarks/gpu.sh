@@ -46,7 +46,7 @@ need() {  # module, package
 for pair in absl=absl-py yaml=PyYAML ml_collections=ml_collections jaxtyping=jaxtyping \
     wadler_lindig=wadler-lindig rich=rich pygments=pygments markdown_it=markdown-it-py mdurl=mdurl \
     sacrebleu=sacrebleu portalocker=portalocker tabulate=tabulate colorama=colorama regex=regex \
-    lxml=lxml; do
+    lxml=lxml jiwer=jiwer rapidfuzz=rapidfuzz; do
   need "${pair%%=*}" "${pair#*=}"
 done
 

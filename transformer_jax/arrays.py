@@ -8,6 +8,7 @@ They appear only in type annotations and einsum strings. The annotations are che
 (jaxtyping with beartype) and cost nothing otherwise.
 """
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -46,6 +47,20 @@ def on_cpu() -> bool:
 def on_gpu() -> bool:
     """Return whether tracing targets a GPU."""
     return _platform() == "gpu"
+
+
+def runs_triton() -> bool:
+    """Return whether tracing targets a GPU for which Triton compiles kernels."""
+    return on_gpu() and (compute_capability() or 0) >= 8
+
+
+@functools.cache
+def compute_capability() -> float | None:
+    """Return the compute capability of this machine's NVIDIA GPU, such as 9.0; None without one."""
+    device = jax.local_devices()[0]
+    if device.platform != "gpu" or "NVIDIA" not in device.device_kind.upper():
+        return None
+    return float(device.compute_capability)
 
 
 def _platform() -> str:

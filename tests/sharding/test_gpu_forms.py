@@ -1,6 +1,7 @@
 """What GPUs compute in another form than CPUs is the same, on every mesh."""
 
 import functools
+import types
 
 import jax
 import numpy as np
@@ -35,8 +36,8 @@ def on_gpu(monkeypatch):
     """Make the model choose a GPU's forms, of kernels too, which are interpreted."""
     for module in (dense, linear, loss):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
-    for module in (lookup, norm):
-        monkeypatch.setattr(module, "on_gpu", lambda: True)
+    monkeypatch.setattr(lookup, "on_gpu", lambda: True)
+    monkeypatch.setattr(norm, "runs_triton", lambda: True)
     monkeypatch.setattr(fused, "why_not_here", lambda *_: None)
     for module, name in ((norm_kernel, "gradients"), (short, "attend_on_mesh")):
         monkeypatch.setattr(module, name, functools.partial(getattr(module, name), interpret=True))
@@ -88,5 +89,9 @@ def test_devices_add_up_the_sums_of_a_norm():
 
 
 def test_only_gpus_get_options_of_the_compiler():
-    """They name kernels that others do not have."""
+    """They name kernels that others do not have; an unknown name would be an error."""
     assert compiler_options(mesh_of(1, 1, 1)) is None
+    gpu = types.SimpleNamespace(devices=np.array([types.SimpleNamespace(platform="gpu")]))
+    options = compiler_options(gpu)
+    assert options
+    assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2

@@ -26,7 +26,7 @@ def parameter(module: nn.Module, name: str, init: Any, shape: Sequence[int]) -> 
     if value.shape != tuple(shape):
         place = "/".join(module.path)
         raise flax.errors.ScopeParamShapeError(name, place, value.shape, tuple(shape))
-    return jnp.asarray(value)  # of NumPy's, too
+    return jnp.asarray(value)  # a caller's may be NumPy's
 
 
 def named(init: Any, *names: str) -> Any:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
-from transformer_jax.nn.mixers import dense, short
+from transformer_jax.arrays import Array, Float, compute_capability
+from transformer_jax.nn.mixers import dense
 from transformer_jax.nn.view import View
 
 log = logging.getLogger("transformer_jax")
@@ -42,8 +42,11 @@ def mix(
     if bias is not None and why is None:
         bias = bias.astype(q.dtype)  # as cuDNN requires
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
-    if why is None and bias is None and short.fits(q, k, v):
-        return short.attend_on_mesh(q, k, v, view.mask()[:, 0], scale).swapaxes(1, 2), weights
+    if why is None and bias is None:
+        from transformer_jax.nn.mixers import short  # here: it takes 0.2 s, for GPUs alone
+
+        if short.fits(q, k, v):
+            return short.attend_on_mesh(q, k, v, view.mask()[:, 0], scale).swapaxes(1, 2), weights
     fuse = functools.partial(
         jax.nn.dot_product_attention,
         implementation="cudnn" if why is None else "xla",
@@ -101,7 +104,7 @@ def _even(x: Array, axis: int) -> Array:
 
 def why_not_here(head_dim: int, dtype: jnp.dtype) -> str | None:
     """Return the reason why cuDNN's flash attention cannot run on this machine, or None."""
-    return why_not_cudnn(head_dim, dtype, _compute_capability())
+    return why_not_cudnn(head_dim, dtype, compute_capability())
 
 
 def why_not_cudnn(head_dim: int, dtype: jnp.dtype, capability: float | None) -> str | None:
@@ -118,14 +121,6 @@ def why_not_cudnn(head_dim: int, dtype: jnp.dtype, capability: float | None) -> 
         (head_dim <= largest, f"head_dim {head_dim} is above {largest}"),
     )
     return next((reason for holds, reason in checks if not holds), None)
-
-
-@functools.cache
-def _compute_capability() -> float | None:
-    device = jax.local_devices()[0]
-    if device.platform != "gpu" or "NVIDIA" not in device.device_kind.upper():
-        return None
-    return float(device.compute_capability)
 
 
 @functools.cache
