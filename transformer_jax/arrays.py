@@ -9,7 +9,7 @@ They appear only in type annotations and einsum strings. The annotations are che
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -28,6 +28,8 @@ __all__ = [
     "mean",
     "on_cpu",
     "on_gpu",
+    "put_rows",
+    "take_rows",
 ]
 
 # The length of an axis: an int, or under `jax.export` a symbolic dimension, whose type is private.
@@ -37,6 +39,27 @@ Size = Any
 def at_least_float32(x: Array) -> Array:
     """Cast to float32, or leave a wider type alone, so that whole models also run in float64."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def take_rows(table: Array, index: Int[Array, "..."]) -> Array:
+    """Return the rows of a table at these indices. bfloat16 has no gradient: see `nn.lookup`."""
+    return _as_bits(lambda bits: bits[index], table)
+
+
+def put_rows(table: Array, rows: Array, index: Int[Array, "..."]) -> Array:
+    """Return a table with these rows at these indices; those past its end are dropped."""
+    return _as_bits(lambda old, new: old.at[index].set(new, mode="drop"), table, rows)
+
+
+def _as_bits(move: Callable[..., Array], *arrays: Array) -> Array:
+    """Return `move` of arrays of one type, which copies numbers and computes none.
+
+    XLA on CPUs would convert whole arrays of bfloat16 to float32 and back, to copy a few rows.
+    """
+    if not (on_cpu() and all(x.dtype == jnp.bfloat16 for x in arrays)):
+        return move(*arrays)
+    bits = (jax.lax.bitcast_convert_type(x, jnp.uint16) for x in arrays)
+    return jax.lax.bitcast_convert_type(move(*bits), jnp.bfloat16)
 
 
 def on_cpu() -> bool:

@@ -288,3 +288,12 @@ def test_a_model_with_other_reserved_ids_is_rejected(tmp_path, lines):
     )
     with pytest.raises(UserError, match=r"PAD, BOS, EOS, UNK are \(-1, 1, 2, 0\), must be"):
         Subwords(model.getvalue())
+
+
+def test_few_texts_are_encoded_like_many(small, lines):
+    """Few are encoded one by one, without threads."""
+    many = small.encode(lines)
+    assert len(lines) > 33
+    for count in (0, 1, 32, 33):
+        assert small.encode(lines[:count]) == many[:count]
+    assert small.encode(lines[:2], bos=True, eos=False) == [[BOS, *ids[:-1]] for ids in many[:2]]

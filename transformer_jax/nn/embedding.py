@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.arrays import Array, Float, Int, at_least_float32, take_rows
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter
@@ -29,7 +29,7 @@ class Head(NamedTuple):
 
     def among(self, pieces: Int[Array, "B K"], dtype: jnp.dtype) -> "Shortlist":
         """Return the map to a subset of pieces, which differs by row of the batch."""
-        table = jnp.swapaxes(self.table.astype(dtype)[pieces], 1, 2)
+        table = jnp.swapaxes(take_rows(self.table.astype(dtype), pieces), 1, 2)
         return Shortlist(table, None if self.bias is None else self.bias[pieces])
 
 

@@ -8,7 +8,7 @@ products: within blocks of positions, then across blocks.
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, on_gpu
+from transformer_jax.arrays import Array, Float, Int, on_gpu, take_rows
 from transformer_jax.shares import add_up, on_each_device
 
 _BLOCK = 128  # positions
@@ -17,7 +17,7 @@ _BLOCK = 128  # positions
 @jax.custom_vjp
 def look_up(table: Float[Array, "V D"], index: Int[Array, "B T"]) -> Float[Array, "B T D"]:
     """Return the rows of the table at these indices."""
-    return table[index]
+    return take_rows(table, index)
 
 
 def _forward(table, index):

@@ -3,8 +3,8 @@
 import asyncio
 import functools
 import time
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.searching import until_eos
@@ -18,6 +18,8 @@ from transformer_jax.server.tickets import Found
 
 _ALIGNED = 8  # texts per call; searches continue between calls
 _MUCH = 2000  # characters: above this, tokenizing must not make others wait
+
+T = TypeVar("T")
 
 
 class Patience(NamedTuple):
@@ -42,20 +44,21 @@ async def translations(
     last = time.monotonic() + patience.seconds
     with refused():
         service.worker.check(len(lines))
-    given = lines, n_best, prefix, number
-    if sum(map(len, lines)) < _MUCH:
-        asking = model.translation(*given)
-    else:
-        asking = await asyncio.to_thread(model.translation, *given)
+    asking = await _quickly(lines, lambda: model.translation(lines, n_best, prefix, number))
     translator = model.translator(n_best)
     with Answer(service.worker, model, asking, patience.seconds, low=patience.low) as answer:
         hypotheses = await answer.found()
-    found = await asyncio.to_thread(lambda: [translator.translations(*h) for h in hypotheses])
+    found = await _quickly(lines, lambda: [translator.translations(*h) for h in hypotheses])
     for begin in range(0, len(found) if aligned else 0, _ALIGNED):
         some = slice(begin, begin + _ALIGNED)
         call = model.aligning(asking.sentences[some], found[some])
         await called(service.worker, call, max(last - time.monotonic(), 0), goes_on=True)
     return translator.by_line(len(lines), asking.sentences, found, aligned)
+
+
+async def _quickly(lines: Sequence[str], function: Callable[[], T]) -> T:
+    """Return the function's result: at once if lines are short, since a thread takes longer."""
+    return function() if sum(map(len, lines)) < _MUCH else await asyncio.to_thread(function)
 
 
 class Text(NamedTuple):

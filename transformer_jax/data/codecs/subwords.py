@@ -18,6 +18,7 @@ from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 # Unigram training depends on the number of threads, so it is fixed; BPE does not.
 _THREADS = 4
+_FEW = 32  # texts; SentencePiece starts threads for a list, which takes as long as these
 _NAMED = re.compile(r"<mask>|<extra_id_\d+>")  # pieces that objectives insert into texts
 
 
@@ -58,6 +59,8 @@ class Subwords:
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec."""
+        if len(texts) <= _FEW:
+            return [self._pieces.encode(text, add_bos=bos, add_eos=eos) for text in texts]
         return self._pieces.encode(list(texts), add_bos=bos, add_eos=eos, num_threads=self.threads)
 
     def decode(self, ids: Iterable[int]) -> str:

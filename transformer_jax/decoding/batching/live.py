@@ -52,7 +52,9 @@ class LiveStream:
     ) -> None:  # fmt: skip
         self._engine, self._mesh, self._form = engine, mesh, form
         with jax.set_mesh(mesh):
-            params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+            # Numbers of the search as well, or every call puts them there again.
+            everywhere = NamedSharding(mesh, PartitionSpec())
+            params, search = jax.device_put((params, search), everywhere)
             kinds = itertools.groupby(shapes, key=lambda shape: shape[1:])
             tiers = [list(tier) for _, tier in kinds]
             self._tiers = [

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from transformer_jax import arrays
 from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.data.batch import Side
 from transformer_jax.decoding.search.request import SearchRequest
@@ -183,7 +184,7 @@ def grow(stepper: Stepper, state: SearchState, src_length: int, room: int) -> Se
 
 def put_rows(old: Any, new: Any, where: Int[Array, "N"]) -> Any:
     """Return arrays with those of `new` in the given rows; rows past the last are dropped."""
-    return jax.tree.map(lambda x, y: x.at[where].set(y, mode="drop"), old, new)
+    return jax.tree.map(lambda x, y: arrays.put_rows(x, y, where), old, new)
 
 
 def last_tokens(state: SearchState) -> Int[Array, "B W 1"]:
