@@ -12,9 +12,8 @@ of 128 pieces of running text; 4 + 4 layers. configs/movie_folds.py fine-tunes T
 
 t5      15 % of the text is removed, in spans of 3, and written. T5 1.0's architecture (Raffel et
         al. 2020, arXiv:1910.10683): pre-norm with RMSNorm, no biases, ReLU, one table of pieces,
-        one of relative positions per stack. Only scores and logits are scaled as in BERT, and
-        initial values are BERT's: with T5's, made for Adafactor, the loss was 5.15 after 250
-        updates, and with these 4.78.
+        one of relative positions per stack. Only initial values are BERT's, and so are the scales
+        of scores and logits: with T5's the loss was 5.15 after 250 updates, and with these 4.78.
 v1.1    the same with gated GELU, unscaled scores, and a separate table for the output (the authors'
         release).
 prefix  T5's architecture; reads the first part of each window and writes the rest (section 3.2.3).

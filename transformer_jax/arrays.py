@@ -25,10 +25,12 @@ __all__ = [
     "Size",
     "UInt",
     "at_least_float32",
+    "compute_capability",
     "mean",
     "on_cpu",
     "on_gpu",
     "put_rows",
+    "runs_triton",
     "take_rows",
 ]
 

@@ -17,7 +17,7 @@ from transformer_jax.server.service import Service
 from transformer_jax.server.tickets import Found
 
 _ALIGNED = 8  # texts per call; searches continue between calls
-_MUCH = 2000  # characters: above this, tokenizing must not make others wait
+_MUCH = 2000  # characters: above this, encoding and decoding must not make others wait
 
 T = TypeVar("T")
 
@@ -44,11 +44,11 @@ async def translations(
     last = time.monotonic() + patience.seconds
     with refused():
         service.worker.check(len(lines))
-    asking = await _quickly(lines, lambda: model.translation(lines, n_best, prefix, number))
+    asking = await _computed(lines, lambda: model.translation(lines, n_best, prefix, number))
     translator = model.translator(n_best)
     with Answer(service.worker, model, asking, patience.seconds, low=patience.low) as answer:
         hypotheses = await answer.found()
-    found = await _quickly(lines, lambda: [translator.translations(*h) for h in hypotheses])
+    found = await _computed(lines, lambda: [translator.translations(*h) for h in hypotheses])
     for begin in range(0, len(found) if aligned else 0, _ALIGNED):
         some = slice(begin, begin + _ALIGNED)
         call = model.aligning(asking.sentences[some], found[some])
@@ -56,8 +56,10 @@ async def translations(
     return translator.by_line(len(lines), asking.sentences, found, aligned)
 
 
-async def _quickly(lines: Sequence[str], function: Callable[[], T]) -> T:
-    """Return the function's result: at once if lines are short, since a thread takes longer."""
+async def _computed(lines: Sequence[str], function: Callable[[], T]) -> T:
+    """Return the function's result; a thread computes it only for long lines, as handing it over
+    takes longer than a short one.
+    """
     return function() if sum(map(len, lines)) < _MUCH else await asyncio.to_thread(function)
 
 
