@@ -4,17 +4,23 @@
     python benchmarks/gpu.py STAGE --output=FILE [--dry-run]
 
 bfloat16 products with float32 weights; batches of 25,000 random target pieces without padding, 64
-per row; each measurement is of a full step: forward, backward, label smoothing, dropout 0.1, Adam.
-PyTorch runs its own model with `scaled_dot_product_attention` and fused Adam, eager or with
-`torch.compile`. Decoding produces 64 forced tokens from 256 sources of 64 pieces, greedily or with
-a beam of 4, against `generate` of a MarianMTModel, whose weights are bfloat16 as well, and
-CTranslate2 in float16 with our weights. The first calls, which compile, are excluded; the median of
-the others counts, timed until the device has finished: of a decoding call, or of 5 training steps
-submitted one after another without waiting, as a training run does. The stage `agree` shows whether
-fused and dense attention have the same gradients, and whether a recomputed gradient is bitwise
-identical; `ours-again` repeats `ours-fused` in another process, and the summary says whether all
-parameters are bitwise identical after the same number of steps. `trace-SIZE` lists the slowest
-kernels of one of our steps.
+per row, and 2,048 for the tiny model, whose kernels take less time than their launch. Each
+measurement is of a full step: forward, backward, label smoothing, dropout 0.1, Adam. `ours-several`
+makes all steps of a group in one call (training.steps_per_execution). PyTorch runs its own model
+with `scaled_dot_product_attention` and fused Adam, eager, with `torch.compile`, or with that and
+CUDA graphs (`torch-graphs`, its mode "reduce-overhead").
+
+Decoding produces 64 forced tokens from 256 sources of 64 pieces, greedily or with a beam of 4,
+against `generate` of a MarianMTModel, whose weights are bfloat16 as well, and CTranslate2 in
+float16 with our weights.
+
+The first calls, which compile, are excluded; the median of the others counts, timed until the
+device has finished: of a decoding call, or of 5 training steps (10 of the tiny model) submitted one
+after another without waiting, as a training run does. The stage `agree` shows whether fused and
+dense attention have the same gradients, and whether a recomputed gradient is bitwise identical;
+`ours-again` repeats `ours-fused` in another process, and the summary says whether all parameters
+are bitwise identical after the same number of steps. `trace-SIZE` lists the slowest kernels of one
+of our steps.
 """
 
 import argparse
@@ -34,11 +40,13 @@ from typing import Any
 import numpy as np
 
 SIZES = {
+    "tiny": {"d_model": 128, "d_ff": 256, "num_heads": 4, "layers": 4},
     "base": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "layers": 6},
     "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "layers": 6},
 }
 DRY = {"d_model": 32, "d_ff": 48, "num_heads": 4, "layers": 1}
 TRAIN = ("ours-fused", "ours-dense", "torch", "torch-compile")
+SMALL = ("ours-several", "ours-fused", "torch-graphs", "torch-compile", "torch")
 DECODE = [f"{who}-{search}" for search in ("beam", "greedy")
           for who in ("ours", "ctranslate2", "transformers")]  # fmt: skip
 AGAIN = "train-base-ours-again"  # and the stage of which it is a repetition
@@ -47,6 +55,7 @@ FIRST = "train-base-ours-fused"
 STAGES = (
     "agree", "matmul",
     *(f"train-base-{engine}" for engine in TRAIN), AGAIN, "trace-base",
+    *(f"train-tiny-{engine}" for engine in SMALL),
     *(f"decode-base-{engine}" for engine in DECODE),
     *(f"train-big-{engine}" for engine in TRAIN), "trace-big",
     *(f"decode-big-{engine}" for engine in DECODE),
@@ -59,10 +68,11 @@ class Task:
     def __init__(self, size: str, dry: bool) -> None:
         self.dry = dry
         self.model = DRY if dry else SIZES[size]
-        self.vocab = 64 if dry else 32_000
-        self.rows, self.length = (4, 8) if dry else (392, 64)  # 25,088 pieces
+        tiny = size == "tiny"
+        self.vocab = 64 if dry else 10_000 if tiny else 32_000
+        self.rows, self.length = (4, 8) if dry else (32 if tiny else 392, 64)  # of 25,088 pieces
         self.sources = 4 if dry else 256
-        self.steps = 5  # of training, submitted together
+        self.steps = 10 if tiny else 5  # of training, submitted together
         self.rounds = 2 if dry else 10
 
 
@@ -161,8 +171,10 @@ def agree(task: Task) -> dict[str, Any]:
     }
 
 
-def train_ours(task: Task, attention: str) -> tuple[Work, Callable[[], str]]:
-    """Return our training steps, and a function that returns a digest of the parameters."""
+def train_ours(task: Task, attention: str, several: bool) -> tuple[Work, Callable[[], str]]:
+    """Return our training steps, all in one call if `several`, and a function that returns a digest
+    of the parameters.
+    """
     import jax
 
     from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
@@ -178,14 +190,20 @@ def train_ours(task: Task, attention: str) -> tuple[Work, Callable[[], str]]:
     tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     state = init_state(model, tx, 0, mesh)
-    step = jit_train_step(make_train_step(model, tx, TrainingConfig(), 0), state, mesh)
+    one = make_train_step(model, tx, TrainingConfig(), 0)
     tokens = ids(task, task.rows)
-    batch = place_batch(batch_of(tokens, np.ones_like(tokens)), mesh)
+    batch = batch_of(tokens, np.ones_like(tokens))
+    if several:
+        batch = jax.tree.map(lambda x: np.stack([x] * task.steps), batch)
+    step = jit_train_step(
+        (lambda state, batches: jax.lax.scan(one, state, batches)) if several else one, state, mesh
+    )
+    batch = place_batch(batch, mesh, stacked=several)
 
     def work() -> None:
         nonlocal state
         with jax.set_mesh(mesh):
-            for _ in range(task.steps):
+            for _ in range(1 if several else task.steps):
                 state, _ = step(state, batch)
         jax.block_until_ready(state)
 
@@ -198,8 +216,8 @@ def train_ours(task: Task, attention: str) -> tuple[Work, Callable[[], str]]:
     return work, digest
 
 
-def train_torch(task: Task, compiled: bool) -> Work:
-    """Return training steps of the same model in PyTorch."""
+def train_torch(task: Task, variant: str) -> Work:
+    """Return training steps of the same model in PyTorch: "compile", "graphs", or "" for eager."""
     import torch
     from gpu_torch import Transformer
 
@@ -216,7 +234,9 @@ def train_torch(task: Task, compiled: bool) -> Work:
                 logits.flatten(0, 1), tokens.flatten(), label_smoothing=0.1
             )
 
-    loss_of = torch.compile(loss_of) if compiled else loss_of
+    if variant:
+        mode = "reduce-overhead" if variant == "graphs" else "default"
+        loss_of = torch.compile(loss_of, mode=mode)
 
     def work() -> None:
         for _ in range(task.steps):
@@ -235,7 +255,7 @@ def trace(task: Task, shown: int = 20) -> dict[str, Any]:
     """
     import jax
 
-    work, _ = train_ours(task, "fused")
+    work, _ = train_ours(task, "fused", several=False)
     work()
     work()
     steps = task.steps
@@ -382,11 +402,11 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
         from transformer_jax.training.cost import step_cost
 
         ours, _, variant = engine.partition("-")
-        variant = {"again": "fused"}.get(variant, variant)
         if ours == "ours":
-            work, digest = train_ours(task, variant)
+            several, attention = variant == "several", "dense" if variant == "dense" else "fused"
+            work, digest = train_ours(task, attention, several)
         else:
-            work = train_torch(task, bool(variant))
+            work = train_torch(task, variant)
         tokens = task.rows * task.length
         experiment, sizes = Experiment(model=model_config(task, "dense")), (task.vocab, task.vocab)
         shape = Shape(task.rows, task.length, task.length)

@@ -14,6 +14,7 @@ MAY_CHANGE: Allowed = {
     "training.early_stopping": ANY,
     "training.log_every": ANY,
     "training.max_bad_steps": ANY,
+    "training.steps_per_execution": ANY,
     "training.loss_spike": ANY,
     "checkpoint.every_steps": ANY,
     "checkpoint.keep_last": ANY,

@@ -122,11 +122,13 @@ def test_successive_streams_are_independent():
 
 @pytest.mark.parametrize("budget", [1, 64, 4096])
 @pytest.mark.parametrize("devices", [1, 4])
-def test_batch_shapes(budget, devices):
+@pytest.mark.parametrize("few", [False, True])
+def test_batch_shapes(budget, devices, few):
     """Every sentence fits some shape; rooms grow; the last one holds the longest output."""
     for lengths in ([3], [40, 2, 17], [5] * 1000, range(1, 900)):
         limits = [n + 50 for n in lengths]
-        shapes = batch_shapes(list(lengths), limits, 4, budget, devices)
+        shapes = batch_shapes(list(lengths), limits, 4, budget, devices, few=few)
+        assert len(shapes) <= 2 or not few
         assert shapes[-1].src_length >= max(lengths)
         assert shapes[-1].room >= max(limits)
         for below, above in itertools.pairwise(shapes):

@@ -6,6 +6,7 @@ import logging
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, alone, for_model, random_state, random_store
@@ -25,6 +26,7 @@ from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.schedule import SCHEDULES
+from transformer_jax.training.step import each_step
 
 SHAPE = Shape(8, 0, 7)
 ONE = Experiment(
@@ -93,6 +95,28 @@ def test_seed_and_learning_rate_still_take_effect():
     assert np.isfinite(found).all()
 
 
+def test_several_steps_in_one_call_are_the_same_steps():
+    """Each has its own batch, dropout and learning rate, and its own metrics."""
+    others = [alone(random_store([(1, 6)] * 8, seed), 8, 1, 7) for seed in range(3)]
+    batches = [for_model(ONE.model, batch) for batch in others]
+    mesh, state, step, _ = scene(ONE)
+    found = []
+    with step.compiled([SHAPE], counts=(1, 3)), jax.set_mesh(mesh):
+        for batch in batches:
+            state, metrics = step(state, place_batch(batch, mesh))
+            found.append(metrics)
+        again = scene(ONE)[1]
+        stacked = jax.tree.map(lambda *each: np.stack(each), *batches)
+        again, several = step(again, place_batch(stacked, mesh, stacked=True), 3)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6),
+                 (again.params, again.step), (state.params, state.step))  # fmt: skip
+    each = each_step(jax.device_get(several), int(again.step))
+    assert [number for number, _ in each] == [1, 2, 3]
+    for (_, metrics), expected in zip(each, found, strict=True):
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), metrics, expected)
+    assert len({float(metrics.sums.loss) for metrics in found}) == 3
+
+
 def test_each_shape_is_compiled_once_and_logged(caplog, monkeypatch):
     """And a step donates the state it is given."""
     monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
@@ -122,3 +146,11 @@ def test_the_requested_steps_are_traced(tmp_path):
         for number in (5, 6, 7):
             state, _ = step(state, batch)
             assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number > 5)
+
+
+def test_a_call_of_several_steps_is_traced_if_one_is_requested(tmp_path):
+    trace, traced = Trace((6, 9), tmp_path, 0), []
+    for _ in range(5):
+        trace.of(lambda: traced.append(trace._running), jnp.zeros(()), 3)
+    assert traced == [False, True, True, False, False]
+    assert list(tmp_path.rglob("*.xplane.pb"))

@@ -220,8 +220,8 @@ def test_an_interrupted_run_equals_an_uninterrupted_run(start, whole, monkeypatc
     """
     real = loop.feed
 
-    def feed(source, mesh, start):
-        for number, batch in enumerate(real(source, mesh, start), start + 1):
+    def feed(source, mesh, start, steps_at):
+        for number, batch in enumerate(real(source, mesh, start, steps_at), start + 1):
             if number == 3:
                 os.kill(os.getpid(), signal.SIGTERM)
             yield batch
@@ -233,6 +233,34 @@ def test_an_interrupted_run_equals_an_uninterrupted_run(start, whole, monkeypatc
     assert saved(workdir)[0] == 3
     assert start("interrupted", SIX)[1] == Outcome.FINISHED
     assert_same_run(workdir, whole)
+
+
+def test_several_steps_in_one_call_are_the_same_run(start, whole, monkeypatch):
+    """The same metrics up to rounding, and the same bits whether or not it was interrupted."""
+    training = dataclasses.replace(SIX.training, steps_per_execution=3)
+    several = dataclasses.replace(SIX, training=training)
+    workdir, outcome = start("several", several)
+    assert outcome == Outcome.FINISHED
+    for found, expected in zip(read_rows(workdir.metrics), read_rows(whole.metrics), strict=True):
+        assert found == pytest.approx(expected, rel=1e-5)
+    assert start("several, in two parts", _of_steps(several, 3))[1] == Outcome.FINISHED
+    parted, _ = start("several, in two parts", several)
+    assert_same_run(parted, workdir)
+
+
+def test_batches_of_several_shapes_cannot_share_a_call(start):
+    """Before anything is compiled or written."""
+    training = dataclasses.replace(SIX.training, steps_per_execution=3)
+    data = dataclasses.replace(SIX.data, num_buckets=3)
+    with pytest.raises(UserError) as error:
+        start("several shapes", dataclasses.replace(SIX, training=training, data=data))
+    assert "config.training.steps_per_execution=3" in str(error.value)
+    assert "data.num_buckets=1" in str(error.value)
+
+
+def _of_steps(experiment, steps):
+    training = dataclasses.replace(experiment.training, steps=steps)
+    return dataclasses.replace(experiment, training=training)
 
 
 def test_a_finished_run_stays_finished(start, whole, capsys):

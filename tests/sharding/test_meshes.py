@@ -98,6 +98,22 @@ def run(sizes: tuple[int, int, int], slices: int = 1, algorithm: str = "adam", *
     return np.array(losses), state
 
 
+def test_several_steps_of_one_program_are_the_same_steps():
+    """Batches stacked along a first axis keep their rows on their devices."""
+    model, tx, config = parts(**ALONE)
+    mesh = mesh_of(4, 2, 1)
+    stacked = jax.tree.map(
+        lambda *each: np.stack(each), *(for_model(model.config, batch) for batch in BATCHES)
+    )
+    one = make_train_step(model, tx, config, 7)
+    state = random_state(model, tx, mesh)
+    step = jit_train_step(lambda state, batches: jax.lax.scan(one, state, batches), state, mesh)
+    with jax.set_mesh(mesh):
+        _, metrics = step(state, place_batch(stacked, mesh, stacked=True))
+    losses = run((1, 1, 1), **ALONE)[0]
+    np.testing.assert_allclose(metrics.sums.loss, losses[: len(BATCHES)], rtol=1e-5)
+
+
 # Half the layers to compile, where their kinds do not matter; and other heads: fewer for keys,
 # normalised over those of all devices, and few biases.
 HALF = {

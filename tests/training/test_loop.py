@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import functools
 import math
+import operator
 import os
 import shutil
 import signal
@@ -76,7 +77,7 @@ class Scene:
         parts = experiment, self.step, SOURCE, mesh, self.checkpoints, self.validate, {}
         self.run = Run(*parts, self.times)
 
-    def step(self, state, batch):
+    def step(self, state, batch, count):
         self.clock.now += 10
         return _count(state, batch, self.bad_from)
 
@@ -170,14 +171,14 @@ def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, monkeypatch, number):
     scene = Scene(tmp_path, steps=4)
     count = scene.run.step
 
-    def step_with_a_signal(state, batch):
+    def step_with_a_signal(state, batch, steps):
         if int(state.step) + 1 in (2, 4):
             os.kill(os.getpid(), number)
             # From here on, the next signal makes the system end the process, wherever it is.
             assert {signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)} == {
                 signal.SIG_DFL
             }
-        return count(state, batch)
+        return count(state, batch, steps)
 
     scene.run.step = step_with_a_signal
     before = signal.getsignal(number)
@@ -197,9 +198,9 @@ def test_a_resumed_run_continues_with_the_next_batch(tmp_path, monkeypatch):
     scene = Scene(tmp_path, steps=2)
     count, seen = scene.run.step, []
 
-    def look(state, batch):
+    def look(state, batch, steps):
         seen.append(np.asarray(batch.targets["tokens"].labels))
-        return count(state, batch)
+        return count(state, batch, steps)
 
     scene.run.step = look
     scene.train(monkeypatch)
@@ -212,6 +213,47 @@ def test_a_resumed_run_continues_with_the_next_batch(tmp_path, monkeypatch):
         for i in range(7)
     ]
     np.testing.assert_array_equal(seen, expected)
+
+
+def test_several_steps_run_in_one_call(tmp_path, monkeypatch):
+    """With the same batches, rows, saves and validations. After a run of other counts, steps run
+    one by one until a call can begin where it always does.
+    """
+    plain = Scene(tmp_path / "plain", steps=12)
+    plain.train(monkeypatch)
+    scene, calls = Scene(tmp_path / "several", steps=12), []
+    one = scene.step
+
+    def several(state, batch, steps):
+        calls.append(steps)
+        batches = [batch] if steps == 1 else _unstacked(batch, steps)
+        found = []
+        for each in batches:
+            state, metrics = one(state, each, 1)
+            found.append(metrics)
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *found)
+        return state, metrics if steps == 1 else stacked
+
+    scene.run.step = several
+    for steps, count, every in ((6, 2, 2), (12, 4, 4)):
+        scene.run.experiment = dataclasses.replace(
+            scene.run.experiment,
+            training=dataclasses.replace(scene.config, steps=steps, steps_per_execution=count),
+            checkpoint=CheckpointConfig(every_steps=every, best_by="loss"),
+            evaluation=EvaluationConfig(every_steps=every, bleu_sentences=0),
+        )
+        scene.train(monkeypatch)
+    assert calls == [2, 2, 2, 1, 1, 4]
+    assert scene.last() == 12
+    assert scene.validated == [2.0, 4.0, 6.0, 8.0, 12.0]
+    found, expected = (
+        [row for row in read_rows(x.workdir.metrics) if "loss" in row] for x in (scene, plain)
+    )
+    assert found == expected  # the counts of tokens, and so the batches
+
+
+def _unstacked(batch, count):
+    return [jax.tree.map(operator.itemgetter(i), batch) for i in range(count)]
 
 
 def test_items_of_skipped_updates_are_logged(tmp_path, monkeypatch, caplog):
@@ -234,9 +276,9 @@ def test_loss_spikes_are_reported(tmp_path, monkeypatch, caplog, bound, spikes):
         scene = Scene(tmp_path, steps=steps, loss_spike=bound)
         count = scene.run.step
 
-        def step(state, batch, count=count):
+        def step(state, batch, steps, count=count):
             loss = losses[int(state.step)]
-            state, metrics = count(state, batch)
+            state, metrics = count(state, batch, steps)
             sums = metrics.sums._replace(loss=metrics.sums.tokens * loss)
             return state, metrics._replace(sums=sums)
 
@@ -253,9 +295,9 @@ def test_a_negative_loss_that_falls_is_no_spike(tmp_path, monkeypatch, caplog):
     scene = Scene(tmp_path, steps=4)
     count = scene.run.step
 
-    def step(state, batch):
+    def step(state, batch, steps):
         loss = -1.0 - int(state.step) / 10
-        state, metrics = count(state, batch)
+        state, metrics = count(state, batch, steps)
         return state, metrics._replace(sums=metrics.sums._replace(loss=metrics.sums.tokens * loss))
 
     scene.run.step = step
@@ -386,10 +428,10 @@ def test_a_deleted_directory_stays_deleted(tmp_path, monkeypatch, caplog, at):
     scene = Scene(tmp_path / "run", steps=9)
     count = scene.run.step
 
-    def step(state, batch):
+    def step(state, batch, steps):
         if int(state.step) + 1 == (4 if at == "a row" else 3):
             shutil.rmtree(scene.workdir.path)
-        return count(state, batch)
+        return count(state, batch, steps)
 
     scene.run.step = step
     claim = scene.workdir.claim(scene.run.experiment)
@@ -415,10 +457,10 @@ def test_progress_is_logged_without_a_terminal(tmp_path, monkeypatch, caplog):
                 threading.Event().wait(0.01)
         raise AssertionError(f"{text!r} is not in {caplog.text!r}")
 
-    def step(state, batch):
+    def step(state, batch, steps):
         expected = "left" if int(state.step) else "step 0 of 3  compiling, or in the first step"
         wait_for(expected)
-        return count(state, batch)
+        return count(state, batch, steps)
 
     def validated(params):
         wait_for("validating for ")
@@ -450,11 +492,11 @@ def test_rates_exclude_compilation(tmp_path, monkeypatch):
     scene = Scene(tmp_path, steps=6)
     count = scene.run.step
 
-    def step(state, batch):
+    def step(state, batch, steps):
         if int(state.step) in (0, 3):
             with scene.times.on("compilation"):
                 scene.clock.now += 1000
-        return count(state, batch)
+        return count(state, batch, steps)
 
     scene.run.step = step
     monkeypatch.setattr(loop.time, "monotonic", scene.clock)

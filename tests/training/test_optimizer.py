@@ -14,6 +14,7 @@ from tiny import MODEL, RECURRENT, UNPACKED, VARIANTS, VOCAB, random_params
 
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.models.build import abstract_params, build
+from transformer_jax.training import muon
 from transformer_jax.training.muon import ITERATIONS, matrix, orthogonal
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.selected import rate_factors
@@ -99,8 +100,10 @@ def updates(tx, params, *steps):
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(update)}
 
 
-def test_muon_updates_kernels_and_adam_the_rest():
+@pytest.mark.parametrize("together", ["a few", "all"])
+def test_muon_updates_kernels_and_adam_the_rest(monkeypatch, together):
     """After two steps, each kernel compared with optax's iteration."""
+    monkeypatch.setattr(muon, "on_cpu", lambda: together == "a few")
     (params, first), (_, second) = gradients(1), gradients(2)
     found = updates(make_optimizer(CONFIG, lambda _: RATE), params, first, second)
     adam = OptimizerConfig()

@@ -824,6 +824,10 @@ class TrainingConfig:
     # less in the first steps: (1 + step) / (10 + step). None: with the parameters themselves.
     ema_decay: float | None = None
     accumulation_steps: int = 1  # slices that a global batch is computed in, to save memory
+    # Updates in one call of the compiled program. A call costs some milliseconds, which is more
+    # than an accelerator takes for an update of a small model. All batches need one shape, by
+    # data.batching="pack" or data.num_buckets=1.
+    steps_per_execution: int = 1
     early_stopping: int | None = None  # stop after this many evaluations without a new best
     log_every: int = 50  # steps between rows of metrics.jsonl
     max_bad_steps: int = 10  # stop (code 70) after this many non-finite updates in a row

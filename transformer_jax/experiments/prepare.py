@@ -93,6 +93,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     plan = pick(PLANS, data.batching, "config.data.batching")(
         store, selection.pairs, data, experiment.seed, mixture
     )
+    _check_shapes(experiment, plan)
     frame = watched.frame(experiment.objective)
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
     text = _cut(text, tokenizers.src, experiment.objective.cut_at(data))
@@ -106,6 +107,16 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers, objective, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, identity,
     )  # fmt: skip
+
+
+def _check_shapes(experiment: Experiment, plan: Plan) -> None:
+    together = experiment.training.steps_per_execution
+    if together > 1 and len(plan.shapes) > 1:
+        raise UserError(
+            f"config.training.steps_per_execution={together}: the batches have {len(plan.shapes)} "
+            "shapes, and those of one call must have the same; set data.num_buckets=1 or "
+            "data.batching='pack', or leave it at 1"
+        )
 
 
 def _check(

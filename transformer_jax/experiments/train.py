@@ -175,11 +175,12 @@ def _follow(
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
     items = partial(items_of, plan, prepared.items)
     noun = prepared.objective.noun
+    counts = dict.fromkeys((run.steps_at(done), config.steps_per_execution))
     trace = Trace(run.experiment.profile.steps, workdir.path / "profile", done)
     run.times = times = Times()
     with (
         Report(workdir, config, schedule, items, start.host, start.scores, times, noun) as report,
-        step.compiled(shapes_from(plan, done, config.steps), trace, times),
+        step.compiled(shapes_from(plan, done, config.steps), trace, times, counts),
     ):
         outcome = train(run, start, report)
     history.note(workdir, history.ended(report.step, outcome.name.lower(), times.lap()))

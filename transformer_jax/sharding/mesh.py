@@ -103,14 +103,16 @@ def row_share(mesh: Mesh) -> tuple[int, int]:
     return index, parts // len(mine)
 
 
-def rows_over_data(mesh: Mesh) -> NamedSharding:
+def rows_over_data(mesh: Mesh, stacked: bool = False) -> NamedSharding:
     """Return the sharding of a batch: rows are divided, other axes are not."""
-    return NamedSharding(mesh, PartitionSpec(ROWS))
+    return NamedSharding(mesh, PartitionSpec(None, ROWS) if stacked else PartitionSpec(ROWS))
 
 
-def place_batch(batch: Any, mesh: Mesh) -> Any:
-    """Make one global array from each process's rows."""
-    sharding = rows_over_data(mesh)
+def place_batch(batch: Any, mesh: Mesh, stacked: bool = False) -> Any:
+    """Make one global array from each process's rows; of several batches, `stacked`, they are the
+    second axis.
+    """
+    sharding = rows_over_data(mesh, stacked)
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)
 
 

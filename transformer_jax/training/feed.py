@@ -2,24 +2,36 @@
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.data.batching import BatchSource
 from transformer_jax.sharding.mesh import place_batch
 
-_AHEAD = 2  # batches placed on the devices before they are needed
+_AHEAD = 2  # calls whose batches are placed on the devices before they are needed
 
 
-def feed(source: BatchSource, mesh: Mesh, start: int) -> Iterator[Any]:
-    """Yield placed batches from number `start` on, endlessly; a thread prepares the next ones."""
+def feed(
+    source: BatchSource, mesh: Mesh, start: int, steps_at: Callable[[int], int] = lambda _: 1
+) -> Iterator[Any]:
+    """Yield placed batches from number `start` on, endlessly; a thread prepares the next ones.
+
+    Those of several steps at once, as many as `steps_at` says after how many others, are stacked.
+    """
     iterator = _prefetched(source, start)
     placed: deque[Any] = deque()
     while True:
         while len(placed) < _AHEAD:
-            placed.append(place_batch(next(iterator), mesh))
+            count = steps_at(start)
+            first, *others = itertools.islice(iterator, count)
+            if others:
+                first = jax.tree.map(lambda *each: np.stack(each), first, *others)
+            placed.append(place_batch(first, mesh, stacked=count > 1))
+            start += count
         yield placed.popleft()
 
 

@@ -63,13 +63,21 @@ class Run:
     """The parts that the loop drives, each constructed by the caller."""
 
     experiment: Experiment
-    step: Callable[[TrainState, Any], tuple[TrainState, Any]]  # jitted, donating the state
+    # (state, batches, count) -> (state, metrics), jitted, donating the state
+    step: Callable[[TrainState, Any, int], tuple[TrainState, Any]]
     source: BatchSource
     mesh: Mesh
     checkpoints: Checkpoints
     validate: Callable[[Any], Scores]  # of parameters
     identity: dict[str, str]  # digests saved in checkpoints
     times: Times = field(default_factory=Times)
+
+    def steps_at(self, step: int) -> int:
+        """Return how many steps run in one call after this one: several if that many were run in
+        each call so far, else one.
+        """
+        several = self.experiment.training.steps_per_execution
+        return 1 if step % several else several
 
     @property
     def save_every(self) -> int:
@@ -158,14 +166,15 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
         if validation_due(run, start):
             validated = _validate(run, step, state, progress, report, saving)
             report.restart_clock()
-        batches = feed(run.source, run.mesh, step)
+        batches = feed(run.source, run.mesh, step, run.steps_at)
         clock = time.monotonic() - progress.seconds
         while progress.why_finished(config, step) is None:
             with run.times.on("input"):
                 batch = next(batches)
-            state, metrics = run.step(state, batch)
-            step += 1
-            report.push(step, metrics)  # reads the previous step's while this one runs
+            count = run.steps_at(step)
+            state, metrics = run.step(state, batch, count)
+            step += count
+            report.push(step, metrics)  # reads the previous ones while these run
             progress.seconds, stopping = agree(time.monotonic() - clock, len(signals))
             last = progress.why_finished(config, step) is not None
             due = last or step % run.validate_every == 0

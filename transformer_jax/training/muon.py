@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.arrays import Array, Float, on_cpu
 
 ITERATIONS = 4
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
-_TOGETHER = 8  # matrices at most: small ones stay in a CPU's cache, and a GPU has enough work
+_CPU_MATRICES = 8  # at a time: small ones stay in a CPU's cache
+_ENTRIES = 1 << 26  # of all matrices at a time elsewhere: a GPU waits for each start of a kernel
 _EPSILON = 1e-30  # leaves a zero matrix unchanged
 
 
@@ -76,7 +77,8 @@ def _all_orthogonal(updates: Any, rms: float) -> Any:
 
 def _each_orthogonal(matrices: list[Array]) -> Array:
     """Return the matrices orthogonalised; each device of a mesh computes its share."""
-    count = math.ceil(len(matrices) / _TOGETHER)
+    most = _CPU_MATRICES if on_cpu() else max(_ENTRIES // matrices[0].size, 1)
+    count = math.ceil(len(matrices) / most)
     together = math.ceil(len(matrices) / count)
     missing = [jnp.zeros_like(matrices[0])] * (count * together - len(matrices))
     stack = jnp.stack([*matrices, *missing])

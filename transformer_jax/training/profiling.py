@@ -67,21 +67,21 @@ class Trace:
         self._first, self._last = steps or (0, 0)
         self._directory, self._done, self._running = directory, done, False
 
-    def of(self, step: Callable[[], Any], state: Any) -> Any:
-        """Return step(), which is the next one, and trace it if requested.
+    def of(self, step: Callable[[], Any], state: Any, count: int = 1) -> Any:
+        """Return step(), which runs the next `count` steps, and trace it if one is requested.
 
         `state` is the result of the steps before it, which the trace waits for.
         """
-        self._done += 1
-        if not self._first <= self._done <= self._last:
+        begun, self._done = self._done + 1, self._done + count
+        if begun > self._last or self._done < self._first:
             return step()
         if not self._running:
             jax.block_until_ready(state)  # excludes the steps before
             jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
             self._running = True
-        with jax.profiler.StepTraceAnnotation("train", step_num=self._done):
+        with jax.profiler.StepTraceAnnotation("train", step_num=begun):
             result = step()
-        if self._done == self._last:
+        if self._done >= self._last:
             jax.block_until_ready(result)
             self.close()
         return result

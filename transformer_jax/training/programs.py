@@ -34,6 +34,9 @@ log = logging.getLogger("transformer_jax")
 class TrainStep:
     """The train step of a run: (state, batch) -> (state, metrics), which donates the state.
 
+    With a count of steps above 1, these run one after the other in one program: the batches, and
+    their metrics, are along a first axis.
+
     The seed and the schedule's numbers are arguments of the compiled programs, not constants in
     them: runs that differ only in these share programs.
     """
@@ -47,9 +50,9 @@ class TrainStep:
         optimizer, training = experiment.optimizer, experiment.training
         numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
         leaves, tree = jax.tree.flatten(abstract(state))
-        self._jitted = _jitted(
-            model, replace(optimizer, learning_rate=0.01, warmup_steps=1),
-            replace(training, steps=1), mesh, tuple(leaves), tree,
+        self._jitted = functools.partial(
+            _jitted, model, replace(optimizer, learning_rate=0.01, warmup_steps=1),
+            replace(training, steps=1, steps_per_execution=1), mesh, tuple(leaves), tree,
         )  # fmt: skip
         # On the devices, and not by name: else every step would check all arrays in Python.
         given = np.uint32(experiment.seed), jax.tree.map(jnp.asarray, numbers)
@@ -57,15 +60,20 @@ class TrainStep:
         self._state, self._mesh = abstract(state), mesh
         self._objective = objective_named(experiment.objective.name)
         self._known = channels_of(model.example()), most
-        self._programs: dict[Shape, Future] = {}
+        self._programs: dict[tuple[Shape, int], Future] = {}
         self._trace: Trace | None = None
         self._times = Times()
 
     @contextmanager
     def compiled(
-        self, shapes: Iterable[Shape], trace: Trace | None = None, times: Times | None = None
+        self,
+        shapes: Iterable[Shape],
+        trace: Trace | None = None,
+        times: Times | None = None,
+        counts: Iterable[int] = (1,),
     ) -> Iterator[None]:
-        """Compile a program for each shape in the background of this context, and trace in it.
+        """Compile a program for each shape and count of steps in the background of this context,
+        and trace in it.
 
         One thread compiles, in the order given, which must be the same in every process; a step
         waits only for its own program, as "compilation" in `times`. The operations, the time and
@@ -75,7 +83,8 @@ class TrainStep:
         # One for GPUs, too: they time candidates for kernels one at a time, so that several
         # programs took as long together as one after another, and none was ready early.
         pool = ThreadPoolExecutor(1, "compiler")
-        self._programs = {shape: pool.submit(self._compile, shape) for shape in shapes}
+        programs = [(shape, count) for count in counts for shape in shapes]
+        self._programs = {each: pool.submit(self._compile, *each) for each in programs}
         self._trace, self._times = trace, times or Times()
         try:
             with trace or nullcontext():
@@ -83,29 +92,32 @@ class TrainStep:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        future = self._programs[shape_of(batch)]
+    def __call__(
+        self, state: TrainState, batch: Batch, count: int = 1
+    ) -> tuple[TrainState, StepMetrics]:
+        future = self._programs[shape_of(batch, stacked=count > 1), count]
         with nullcontext() if future.done() else self._times.on("compilation"):
             program = future.result()
         step = functools.partial(program, state, batch, *self._given)
-        return step() if self._trace is None else self._trace.of(step, state)
+        return step() if self._trace is None else self._trace.of(step, state, count)
 
-    def lower(self, shape: Shape) -> tuple[jax.stages.Traced, jax.stages.Lowered]:
+    def lower(self, shape: Shape, count: int = 1) -> tuple[jax.stages.Traced, jax.stages.Lowered]:
         """Return the program for a batch shape, as its jaxpr and lowered for the compiler."""
-        batch = abstract_batch(self._objective, shape, self._mesh, *self._known)
+        batch = abstract_batch(self._objective, shape, self._mesh, *self._known, count=count)
         with jax.set_mesh(self._mesh):
-            traced = self._jitted.trace(self._state, batch, *self._given)
+            traced = self._jitted(count).trace(self._state, batch, *self._given)
             return traced, traced.lower()
 
-    def _compile(self, shape: Shape) -> jax.stages.Compiled:
+    def _compile(self, shape: Shape, count: int) -> jax.stages.Compiled:
         began = time.monotonic()
-        traced, lowered = self.lower(shape)
+        traced, lowered = self.lower(shape, count)
         with jax.set_mesh(self._mesh):
             program = lowered.compile()
         seconds = time.monotonic() - began
         log.info(
-            "batches of %d x %d and %d: %.3g operations, compiled in %.1f s, %.1f MB per device",
-            *shape, operations(needed(traced.jaxpr)).products, seconds, peak_bytes(program) / 1e6,
+            "batches of %d x %d and %d%s: %.3g operations, compiled in %.1f s, %.1f MB per device",
+            *shape, f", {count} at a time" if count > 1 else "",
+            operations(needed(traced.jaxpr)).products, seconds, peak_bytes(program) / 1e6,
         )  # fmt: skip
         return program
 
@@ -118,11 +130,12 @@ def _jitted(
     mesh: Mesh,
     leaves: tuple[jax.ShapeDtypeStruct, ...],
     tree: Any,
+    count: int,
 ) -> Any:
     """Return the jitted step of all such runs in a process: it holds compiled programs.
 
     The state, as leaves and their tree, gives the layout of every state. The schedule's numbers in
-    the configs are not read.
+    the configs are not read. `count` is the number of steps in a call.
     """
 
     frozen = frozen_of(optimizer, model.config)
@@ -130,23 +143,33 @@ def _jitted(
     def step(state: TrainState, batch: Batch, seed, numbers):
         schedule = schedule_of(optimizer.schedule, model.config.d_model, *numbers)
         tx = make_optimizer(optimizer, schedule, frozen)
-        return make_train_step(model, tx, training, seed, frozen)(state, batch)
+        one = make_train_step(model, tx, training, seed, frozen)
+        return one(state, batch) if count == 1 else jax.lax.scan(one, state, batch)
 
     return jit_train_step(step, jax.tree.unflatten(tree, leaves), mesh)
 
 
-def shape_of(batch: Batch) -> Shape:
-    """Return the shape of a batch."""
-    src, tgt = (np.zeros((0, 0)) if side is None else side.seg for side in batch[:2])
-    return Shape(max(len(src), len(tgt)), src.shape[1], tgt.shape[1])
+def shape_of(batch: Batch, stacked: bool = False) -> Shape:
+    """Return the shape of a batch, or of several that are stacked."""
+    shapes = [(0, 0) if side is None else side.seg.shape[stacked:] for side in batch[:2]]
+    (src_rows, src), (tgt_rows, tgt) = shapes
+    return Shape(max(src_rows, tgt_rows), src, tgt)
 
 
 def abstract_batch(
-    objective: Objective, shape: Shape, mesh: Mesh, channels: int | None = None, most: int = 1
+    objective: Objective,
+    shape: Shape,
+    mesh: Mesh,
+    channels: int | None = None,
+    most: int = 1,
+    count: int = 1,
 ) -> Batch:
-    """Return an abstract batch as laid out on a mesh; for the last two arguments see `blank`."""
+    """Return an abstract batch as laid out on a mesh, or `count` above 1 of them, stacked; for
+    `channels` and `most` see `blank`.
+    """
+    first, sharding = (count,) * (count > 1), rows_over_data(mesh, count > 1)
     return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows_over_data(mesh)),
+        lambda x: jax.ShapeDtypeStruct((*first, *x.shape), x.dtype, sharding=sharding),
         blank(objective, shape, channels, most),
     )
 

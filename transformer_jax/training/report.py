@@ -18,7 +18,7 @@ from transformer_jax.training.heartbeat import Heartbeat, progress_line
 from transformer_jax.training.loss import Sums
 from transformer_jax.training.profiling import Times
 from transformer_jax.training.rows import Scored, take_up, validation_row
-from transformer_jax.training.step import StepMetrics
+from transformer_jax.training.step import StepMetrics, each_step
 from transformer_jax.workdir import WorkDir, append_row
 
 log = logging.getLogger("transformer_jax")
@@ -99,16 +99,16 @@ class Report:
         }
 
     def push(self, step: int, metrics: StepMetrics) -> None:
-        """Accept the metrics of a step just dispatched; read those of the step before."""
+        """Accept the metrics of steps just dispatched, up to `step`; read those before them."""
         self.flush()
         self._pending = step, metrics
 
     def flush(self) -> None:
         """Read the pending metrics; waits for their step."""
         if self._pending is not None:
-            step, metrics = self._pending
-            self._pending = None
-            self._take(step, jax.device_get(metrics))
+            (last, metrics), self._pending = self._pending, None
+            for step, each in each_step(jax.device_get(metrics), last):
+                self._take(step, each)
 
     def _take(self, step: int, metrics: StepMetrics) -> None:
         sums, self.step = metrics.sums, step

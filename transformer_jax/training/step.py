@@ -25,7 +25,7 @@ from transformer_jax.training.state import TrainState
 
 
 class StepMetrics(NamedTuple):
-    """The metrics of a step."""
+    """The metrics of a step, or of several, along a first axis."""
 
     sums: Sums
     grad_norm: Float[Array, ""]  # before clipping
@@ -106,6 +106,15 @@ def make_train_step(
         return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps)
 
     return train_step
+
+
+def each_step(metrics: StepMetrics, last: int) -> list[tuple[int, StepMetrics]]:
+    """Return each step and its metrics, up to step `last`."""
+    if not metrics.skipped.ndim:
+        return [(last, metrics)]
+    count = len(metrics.skipped)
+    found = [jax.tree.map(operator.itemgetter(i), metrics) for i in range(count)]
+    return [*enumerate(found, last + 1 - count)]
 
 
 def keys_of(seed: Any, step: Any, redraw_every: int) -> Keys:

@@ -107,6 +107,13 @@ def _check_training(run: "Experiment") -> None:
         f"training.accumulation_steps={training.accumulation_steps} does not divide "
         f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
     )
+    together, save = training.steps_per_execution, run.checkpoint.every_steps
+    for field, steps in (("training.steps", training.steps), ("checkpoint.every_steps", save)):
+        check(
+            steps % together == 0,
+            f"{field}={steps} is not a multiple of training.steps_per_execution={together}; "
+            "change one of them",
+        )
     check(
         not data.subword_dropout or run.tokenizer.algorithm == "bpe",
         f"data.subword_dropout={data.subword_dropout}: there are no merges to drop with "

@@ -70,6 +70,7 @@ def check_training(training: "TrainingConfig") -> None:
     within(1, STEPS, steps=training.steps, log_every=training.log_every)
     within(1, STEPS, max_bad_steps=training.max_bad_steps, early_stopping=training.early_stopping)
     within(1, SIZE, accumulation_steps=training.accumulation_steps)
+    within(1, STEPS, steps_per_execution=training.steps_per_execution)
     rate(label_smoothing=training.label_smoothing, ema_decay=training.ema_decay)
     above(0, 1000, ", or None for a single pass", r_drop=training.r_drop)
     above(1, 10**6, ", or None for no reports", loss_spike=training.loss_spike)

@@ -30,17 +30,19 @@ def batch_shapes(
     budget: int,
     devices: int,
     positions: int = 1 << 30,
+    few: bool = False,
 ) -> list[BatchShape]:
     """Return the shapes for sentences of these lengths and token limits, shortest first.
 
     `budget` is the maximum of source positions times hypotheses at a time on each device;
-    `positions` is how many the model has.
+    `positions` is how many the model has. With `few`, there is one shape for all sources, and one
+    for outputs far longer than they: where compiling takes longer than padding.
     """
     longest = min(next((n for n in _LENGTHS if n >= max(lengths)), max(lengths)), positions)
     most = min(_rounded(max(limits)), positions)
     shapes: list[BatchShape] = []
     shorter = -1  # a prompt may have no piece besides the one that is not read
-    for length in (*(n for n in _LENGTHS if n < longest), longest):
+    for length in (*(n for n in _LENGTHS if n < longest and not few), longest):
         new = -(-sum(shorter < n <= length for n in lengths) // devices)
         if new <= _FEW and length < min(longest, _SHORT):
             continue  # they go with the longer ones
@@ -59,7 +61,7 @@ def batch_shapes(
         return [*shapes[:-1], BatchShape(rows, length, most)]
     if room < most:
         shapes.append(BatchShape(min(-(-rows // 4), fitting), length, most))
-    if rows >= 32:
+    if rows >= 32 and not few:
         shapes.append(BatchShape(min(rows // 16, fitting), length, most))
     return shapes
 

@@ -38,6 +38,7 @@ class Engine:
 
     def __init__(self, make_stepper: Callable[[Any], Stepper], mesh: Mesh) -> None:
         self.devices = mesh.size
+        self.accelerated = mesh.devices.flat[0].platform != "cpu"  # its compiler takes long
         self.sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
         rows, whole = self.sharding.spec, PartitionSpec()
 

@@ -51,7 +51,9 @@ def stream(
     lengths = [len(sentence.ids) for sentence in sentences]
     limits = [sentence.limit for sentence in sentences]
     order = sorted(range(len(sentences)), key=lengths.__getitem__)
-    shapes = batch_shapes(lengths, limits, search.width, budget, engine.devices, positions)
+    shapes = batch_shapes(
+        lengths, limits, search.width, budget, engine.devices, positions, engine.accelerated
+    )
     moving: Moving = []
     for shape, following in itertools.zip_longest(shapes, shapes[1:]):
         mine = [i for i in order if lengths[i] <= shape.src_length]
