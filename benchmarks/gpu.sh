@@ -25,17 +25,15 @@ mkdir -p "$OUT"; OUT=$(cd "$OUT" && pwd); DATA=$(cd "$DATA" && pwd)
 export PYTHONPATH="$HERE:$OUT/packages${PYTHONPATH:+:$PYTHONPATH}"
 export TRANSFORMER_JAX_CACHE="$OUT/cache" XLA_PYTHON_CLIENT_PREALLOCATE=false
 DRY=(); SHORT=()
-# Few batch shapes, with as many real tokens per step as in the config's 16, and no search until the
-# end: each GPU program takes about half a minute to compile.
-QUICK=(--config.data.num_buckets=6 --config.data.tokens_per_batch=2176
+# One batch shape, and no search until the end: each GPU program takes about half a minute to compile.
+QUICK=(--config.data.batching=pack --config.training.steps_per_execution=10
        --config.model.attention=fused --config.checkpoint.best_by=loss
        --config.evaluation.bleu_sentences=0 --config.evaluation.every_steps=5000)
 if [ -n "${DRY_RUN:-}" ]; then
   DRY=(--dry-run)
-  SHORT=(--config.training.steps=2 --config.checkpoint.every_steps=1 --config.evaluation.every_steps=2
-         --config.checkpoint.keep_last=5
-         --config.model.num_encoder_layers=1 --config.model.num_decoder_layers=1
-         --config.data.num_buckets=1)
+  SHORT=(--config.training.steps=4 --config.checkpoint.every_steps=2 --config.evaluation.every_steps=4
+         --config.training.steps_per_execution=2 --config.checkpoint.keep_last=5
+         --config.model.num_encoder_layers=1 --config.model.num_decoder_layers=1)
 fi
 
 need() {  # module, package
@@ -80,7 +78,8 @@ run() {  # name, config, fields: train and evaluate a run, in as many calls as i
     timeout -s TERM $((LIMIT - 60)) "$PYTHON" "$HERE/train.py" --config="$HERE/configs/$config" \
       --workdir="$place" "$@" "${QUICK[@]}" ${SHORT[@]+"${SHORT[@]}"}
     code=$?; [ $code = 124 ] && code=75; [ $code = 0 ] || after $code
-    timeout "$LIMIT" "$PYTHON" "$HERE/eval.py" --workdir="$place"
+    timeout "$LIMIT" "$PYTHON" "$HERE/eval.py" --workdir="$place" \
+      --config.decoding.tokens_per_batch=262144
     code=$?; [ $code = 0 ] || after $code
   fi
 }

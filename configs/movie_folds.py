@@ -29,8 +29,9 @@ t5-...     the same with runs/t5_brown, of configs/t5_brown.py, text to text: it
 gpt-...    likewise with runs/gpt_brown-llama, of configs/gpt_brown.py:llama: a decoder that reads
            the review in both directions and writes the label after it.
 
-Seed 0: 60.4 % pre-trained, 62.4 % from scratch, no significant difference by that test; naive Bayes
-has 71.7 % on as much text (results/README.md).
+Seed 0, pre-trained and from scratch: BERT 60.4 and 62.4 %, Llama's decoder 62.8 and 64.6 %, both
+without a significant difference; T5 57.6 and 61.4 %, p = 0.009. Naive Bayes has 71.7 % on as much
+text (results/README.md).
 """
 
 import runpy
