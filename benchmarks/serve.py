@@ -163,7 +163,7 @@ def row(engine: str, load: dict, work: Awaitable[list[Answered]], offline: float
 
 @contextmanager
 def server(command: list[str], ready: str) -> Iterator[int]:
-    """Run a server, and yield its port once it is ready."""
+    """Run a server, and yield its port once its output matches `ready`."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
@@ -172,7 +172,7 @@ def server(command: list[str], ready: str) -> Iterator[int]:
                 output.seek(0)
                 text = output.read()
                 port = re.search(r"http://127\.0\.0\.1:(\d+)", text)
-                if port and ready in text:
+                if port and re.search(ready, text):
                     break
                 if process.poll() is not None:
                     raise SystemExit(text)
@@ -268,6 +268,9 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=400)
     parser.add_argument("--clients", type=int, default=16, help="at most this many")
     parser.add_argument("--stop", choices=("width", "optimal"), default="width")
+    parser.add_argument(
+        "--rows", default="16", help="texts that our server decodes at a time on each device"
+    )
     parser.add_argument("--overload", type=float, default=[], nargs="*", metavar="N",
                         help="multiples of the best rate, sent to our server last")  # fmt: skip
     parser.add_argument("--peers", action="store_true")
@@ -289,8 +292,9 @@ def main() -> None:
         bodies = [{"prompt": p, "max_tokens": TOKENS, "stream": True} for p in lines]
     first = offline(arguments, lines)
     command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
+    command.append(f"--rows={arguments.rows}")
     command += [f"--config.decoding.stop={arguments.stop}"] * translates
-    with server([*command, f"--workdir={arguments.workdir}"], " ready\n") as port:
+    with server([*command, f"--workdir={arguments.workdir}"], r"\d ready\n") as port:
         rate = (first + offline(arguments, lines)) / 2
         print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
         shares = (*SHARES, *arguments.overload)

@@ -347,6 +347,21 @@ def test_responses_to_a_full_queue_and_a_missed_deadline(writing, monkeypatch):
     answer = writing.post("/v1/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
     assert int(answer.headers["retry-after"]) >= 1
+    # With no room at all, before a request is read; others than searches are answered as ever.
+    monkeypatch.setattr(service.worker, "_capacity", 2)
+    for path, kind in (("/v1/completions", "rate_limit_error"), ("/api/generate", "overloaded")):
+        answer = writing.post(path, content=b"not JSON")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (429, kind)
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.headers["cache-control"] == "no-store"
+        assert writing.get(path).status_code == 405
+    with monkeypatch.context() as patch:
+        patch.setattr(service, "settings", dataclasses.replace(service.settings, key="k"))
+        for given, status in (("Bearer k", 429), ("Bearer x", 401)):
+            headers = {"authorization": given}
+            assert writing.post("/api/generate", json={}, headers=headers).status_code == status
+    assert writing.get("/health").status_code == 200
+    monkeypatch.setattr(service.worker, "_capacity", 3)
     service.worker.cancel(waits)
     assert writing.post("/v1/completions", json=body | {"n": 4}).status_code == 413
     closed = False

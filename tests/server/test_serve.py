@@ -199,6 +199,23 @@ def test_clients_with_slow_headers_are_cut_off(workdir):
         slow.close()
 
 
+def test_endless_headers_are_refused(workdir):
+    """Whether in one line or in many; a body may be longer."""
+    with running(workdir, "--rows=2") as server:
+        for line in (b"x: y\r\n", b"y" * 6):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nz: ")
+                with contextlib.suppress(OSError):  # closed
+                    for _ in range(100):
+                        client.sendall(line * 1000)
+                        time.sleep(0.01)
+                answer = b""
+                with contextlib.suppress(OSError):
+                    answer = client.recv(100)
+            assert answer.startswith(b"HTTP/1.1 400") or not answer
+        assert server.ask(" " * 100_000 + "ab")[0] in (200, 413)
+
+
 def test_others_are_answered_beside_a_thousand_slow_connections(workdir):
     """More than a process may usually have open; in the end all are cut off."""
     few = (

@@ -19,7 +19,7 @@ from transformer_jax.messages import Formatter
 from transformer_jax.workdir import WorkDir
 
 _KEY = "TRANSFORMER_JAX_API_KEY"
-_NEEDS = ("starlette", "uvicorn", "msgspec", "prometheus_client")
+_NEEDS = ("starlette", "uvicorn", "httptools", "msgspec", "prometheus_client")
 
 _HELP = f"""\
 Serve a translation or language model over HTTP: a page at /, its own protocol under /api/,

@@ -15,7 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer_jax.server import api, batches, completions, generate, libretranslate, own
-from transformer_jax.server.door import Render, guarded, json_response
+from transformer_jax.server.asking import refused
+from transformer_jax.server.door import Render, bearer, check_key, guarded, json_response
 from transformer_jax.server.page import page
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
@@ -27,6 +28,11 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 _OF = "/v1/"  # where errors are in the form of OpenAI's protocol
+# Requests that search, and their errors.
+_SEARCHES: dict[str, Render] = {
+    "/api/translate": own.rendered, "/api/generate": own.rendered,
+    "/translate": libretranslate.rendered, "/v1/completions": completions.rendered,
+}  # fmt: skip
 
 
 def application(service: Service) -> Starlette:
@@ -119,7 +125,10 @@ async def reload(service: Service, request: Request) -> Response:
 
 
 class _Carrier:
-    """Counts requests until they are fully answered; adds the headers of all responses."""
+    """Counts requests until they are fully answered; adds the headers of all responses; refuses
+    searches for which the queue has no room before they are read, so that refusing many leaves time
+    to answer others.
+    """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
@@ -140,6 +149,28 @@ class _Carrier:
 
         self._service.active += 1
         try:
-            await self._app(scope, receive, carry)
+            await (self._refusal(scope) or self._app)(scope, receive, carry)
         finally:
             self._service.active -= 1
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Return the refusal of a request that searches, if the queue is full."""
+        path, service = scope["path"], self._service
+        if path in _SEARCHES and scope["method"] == "POST":
+            try:
+                with refused():
+                    service.worker.check(1)
+            except Refusal as error:
+                if error.status == 429 and _has_key(service, scope):
+                    service.metrics.answered(path, error.status, 0.0)
+                    return json_response(_SEARCHES[path](error), error.status, error.headers)
+        return None
+
+
+def _has_key(service: Service, scope: Scope) -> bool:
+    """Return whether the headers have the key: without it, another refusal is due."""
+    try:
+        check_key(service.settings, bearer(Request(scope)))
+    except Refusal:
+        return False
+    return True

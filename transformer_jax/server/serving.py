@@ -6,10 +6,9 @@ import signal
 import threading
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from transformer_jax.server.service import Service
 
@@ -17,15 +16,18 @@ log = logging.getLogger("transformer_jax")
 
 _HEADERS = 10.0  # seconds for the headers of a request
 _IDLE = 30.0  # seconds that a connection stays open between requests
+_LONGEST = 1 << 15  # bytes of the headers
 
 
-class _Patient(H11Protocol):
-    """HTTP/1.1 with time limits for headers, for the rest of a request that was answered before it
-    was complete, and for a client that stops reading its response. uvicorn waits for all of these
-    forever.
+class _Patient(HttpToolsProtocol):
+    """HTTP/1.1 with a limit for the size of headers, and time limits for these, for the rest of a
+    request that was answered before it was complete, and for a client that stops reading its
+    response. uvicorn waits for all of these forever.
     """
 
     _timer: asyncio.TimerHandle | None = None
+    _heads = False  # whether the headers of a request are arriving
+    _read = 0  # bytes of them
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -33,7 +35,18 @@ class _Patient(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._read = (self._read + len(data)) * self._heads
+        if self._read > _LONGEST and not self.transport.is_closing():
+            self.send_400_response(f"headers of more than {_LONGEST} bytes")
         self._watch()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._heads = True
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._heads = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -46,8 +59,7 @@ class _Patient(H11Protocol):
     @property
     def _waits(self) -> bool:
         """Whether the connection waits only for what the client sends next."""
-        state, answered = self.conn.their_state, self.cycle and self.cycle.response_complete
-        return state is h11.IDLE or (state is h11.SEND_BODY and bool(answered))
+        return self.cycle is None or self.cycle.response_complete
 
     def _watch(self) -> None:
         if not self._waits:
@@ -76,7 +88,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app, http=_Patient, ws="none", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_keep_alive=int(_IDLE),
-            timeout_graceful_shutdown=int(drain) + 1, h11_max_incomplete_event_size=1 << 15,
+            timeout_graceful_shutdown=int(drain) + 1,
         )  # fmt: skip
         super().__init__(config)
         self._service, self._drain, self._watch = service, drain, watch
