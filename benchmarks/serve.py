@@ -163,7 +163,7 @@ def row(engine: str, load: dict, work: Awaitable[list[Answered]], offline: float
 
 @contextmanager
 def server(command: list[str], ready: str) -> Iterator[int]:
-    """Run a server, and yield its port once its output matches `ready`."""
+    """Run a server, and yield its port once its output has `ready`."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
@@ -172,7 +172,7 @@ def server(command: list[str], ready: str) -> Iterator[int]:
                 output.seek(0)
                 text = output.read()
                 port = re.search(r"http://127\.0\.0\.1:(\d+)", text)
-                if port and re.search(ready, text):
+                if port and ready in text:
                     break
                 if process.poll() is not None:
                     raise SystemExit(text)
@@ -294,7 +294,7 @@ def main() -> None:
     command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
     command.append(f"--rows={arguments.rows}")
     command += [f"--config.decoding.stop={arguments.stop}"] * translates
-    with server([*command, f"--workdir={arguments.workdir}"], r"\d ready\n") as port:
+    with server([*command, f"--workdir={arguments.workdir}"], " ready\n") as port:
         rate = (first + offline(arguments, lines)) / 2
         print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
         shares = (*SHARES, *arguments.overload)

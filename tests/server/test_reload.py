@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import dataclasses
+import gc
 import time
 
 import jax
@@ -103,6 +104,17 @@ def test_a_damaged_checkpoint_leaves_the_old_model_in_use(client, shelf, caplog,
     assert "the previous model stays in use" in caplog.text
     assert texts(client) == before
     assert 'reloads_total{outcome="failed"}' in client.get("/metrics").text
+
+
+def test_garbage_collection_leaves_the_model_out(client, shelf):
+    """It goes through what came later; all requests would wait while it went through programs."""
+    for steps in (None, 20):
+        if steps is not None:
+            shelf.last = other(steps)
+            assert client.post("/reload").status_code == 200
+        assert not any(found is client.service.model for found in gc.get_objects())
+        later = []
+        assert any(found is later for found in gc.get_objects())
 
 
 def test_reload_must_be_allowed(translating):
