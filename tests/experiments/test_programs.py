@@ -21,7 +21,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.batching import Shape
 from transformer_jax.models.build import build
-from transformer_jax.sharding.mesh import make_mesh, place_batch
+from transformer_jax.sharding.mesh import make_mesh, place_batch, place_batches
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.programs import TrainStep
@@ -106,8 +106,7 @@ def test_several_steps_in_one_call_are_the_same_steps():
             state, metrics = step(state, place_batch(batch, mesh))
             found.append(metrics)
         again = scene(ONE)[1]
-        stacked = jax.tree.map(lambda *each: np.stack(each), *batches)
-        again, several = step(again, place_batch(stacked, mesh, stacked=True), 3)
+        again, several = step(again, place_batches(batches, mesh), 3)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6),
                  (again.params, again.step), (state.params, state.step))  # fmt: skip
     each = each_step(jax.device_get(several), int(again.step))

@@ -38,6 +38,7 @@ from transformer_jax.sharding.mesh import (
     check_mesh,
     make_mesh,
     place_batch,
+    place_batches,
     place_whole,
     row_share,
 )
@@ -51,6 +52,7 @@ from transformer_jax.training.step import (
     jit_train_step,
     make_train_step,
     make_validation_step,
+    several_steps,
 )
 
 VOCAB = 32
@@ -102,14 +104,11 @@ def test_several_steps_of_one_program_are_the_same_steps():
     """Batches stacked along a first axis keep their rows on their devices."""
     model, tx, config = parts(**ALONE)
     mesh = mesh_of(4, 2, 1)
-    stacked = jax.tree.map(
-        lambda *each: np.stack(each), *(for_model(model.config, batch) for batch in BATCHES)
-    )
-    one = make_train_step(model, tx, config, 7)
+    batches = [for_model(model.config, batch) for batch in BATCHES]
     state = random_state(model, tx, mesh)
-    step = jit_train_step(lambda state, batches: jax.lax.scan(one, state, batches), state, mesh)
+    step = several_steps(make_train_step(model, tx, config, 7), len(batches))
     with jax.set_mesh(mesh):
-        _, metrics = step(state, place_batch(stacked, mesh, stacked=True))
+        _, metrics = jit_train_step(step, state, mesh)(state, place_batches(batches, mesh))
     losses = run((1, 1, 1), **ALONE)[0]
     np.testing.assert_allclose(metrics.sums.loss, losses[: len(BATCHES)], rtol=1e-5)
 

@@ -114,8 +114,8 @@ def _check_shapes(experiment: Experiment, plan: Plan) -> None:
     if together > 1 and len(plan.shapes) > 1:
         raise UserError(
             f"config.training.steps_per_execution={together}: the batches have {len(plan.shapes)} "
-            "shapes, and those of one call must have the same; set data.num_buckets=1 or "
-            "data.batching='pack', or leave it at 1"
+            "shapes, and all batches of one call must have the same; set data.num_buckets=1 or "
+            "data.batching='pack', or this to 1"
         )
 
 

@@ -28,11 +28,6 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 _OF = "/v1/"  # where errors are in the form of OpenAI's protocol
-# Requests that search, and their errors.
-_SEARCHES: dict[str, Render] = {
-    "/api/translate": own.rendered, "/api/generate": own.rendered,
-    "/translate": libretranslate.rendered, "/v1/completions": completions.rendered,
-}  # fmt: skip
 
 
 def application(service: Service) -> Starlette:
@@ -40,11 +35,14 @@ def application(service: Service) -> Starlette:
 
     def route(
         path: str, method: str, handler: Callable[[Service, Request], Awaitable[Response]],
-        render: Render = own.rendered, open_to_all: bool = False,
+        render: Render = own.rendered, open_to_all: bool = False, searches: bool = False,
     ) -> Route:  # fmt: skip
+        if searches:
+            refusals[path] = render
         answer = guarded(handler, path, service, render, open_to_all)
         return Route(path, answer, methods=[method])
 
+    refusals: dict[str, Render] = {}  # of requests that search
     libre, openai = libretranslate.rendered, completions.rendered
     routes = [
         route("/", "GET", page, open_to_all=True),
@@ -53,17 +51,17 @@ def application(service: Service) -> Starlette:
         route("/metrics", "GET", metrics),
         route("/reload", "POST", reload),
         route("/api/model", "GET", api.about),
-        route("/api/translate", "POST", api.translate),
+        route("/api/translate", "POST", api.translate, searches=True),
         route("/api/batches", "POST", batches.batches),
-        route("/api/generate", "POST", generate.generate),
+        route("/api/generate", "POST", generate.generate, searches=True),
         route("/api/score", "POST", api.score),
         # The key may be in the body here: these handlers check it themselves.
-        route("/translate", "POST", libretranslate.translate, libre, open_to_all=True),
+        route("/translate", "POST", libretranslate.translate, libre, True, searches=True),
         route("/detect", "POST", libretranslate.detect, libre, open_to_all=True),
         route("/languages", "GET", libretranslate.languages, libre, open_to_all=True),
         route("/v1/models", "GET", completions.models, openai),
         route("/v1/models/{name:path}", "GET", completions.model, openai),
-        route("/v1/completions", "POST", completions.completions, openai),
+        route("/v1/completions", "POST", completions.completions, openai, searches=True),
     ]
 
     @asynccontextmanager
@@ -78,7 +76,7 @@ def application(service: Service) -> Starlette:
         exception_handlers={HTTPException: functools.partial(_unknown, service)},
     )  # fmt: skip
     app.router.redirect_slashes = False
-    app.add_middleware(_Carrier, service=service)
+    app.add_middleware(_Carrier, service=service, refusals=refusals)
     return app
 
 
@@ -130,8 +128,8 @@ class _Carrier:
     to answer others.
     """
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    def __init__(self, app: ASGIApp, service: Service, refusals: dict[str, Render]) -> None:
+        self._app, self._service, self._refusals = app, service, refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -156,14 +154,14 @@ class _Carrier:
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the refusal of a request that searches, if the queue is full."""
         path, service = scope["path"], self._service
-        if path in _SEARCHES and scope["method"] == "POST":
+        if path in self._refusals and scope["method"] == "POST":
             try:
                 with refused():
                     service.worker.check(1)
             except Refusal as error:
                 if error.status == 429 and _has_key(service, scope):
                     service.metrics.answered(path, error.status, 0.0)
-                    return json_response(_SEARCHES[path](error), error.status, error.headers)
+                    return json_response(self._refusals[path](error), error.status, error.headers)
         return None
 
 

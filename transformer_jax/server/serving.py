@@ -35,7 +35,7 @@ class _Patient(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._read = (self._read + len(data)) * self._heads
+        self._read = self._read + len(data) if self._heads else 0
         if self._read > _LONGEST and not self.transport.is_closing():
             self.send_400_response(f"headers of more than {_LONGEST} bytes")
         self._watch()

@@ -108,11 +108,20 @@ def rows_over_data(mesh: Mesh, stacked: bool = False) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(None, ROWS) if stacked else PartitionSpec(ROWS))
 
 
-def place_batch(batch: Any, mesh: Mesh, stacked: bool = False) -> Any:
-    """Make one global array from each process's rows; of several batches, `stacked`, they are the
-    second axis.
-    """
-    sharding = rows_over_data(mesh, stacked)
+def place_batches(batches: Sequence[Any], mesh: Mesh) -> Any:
+    """Return several batches, placed, along a first axis; a single one as `place_batch` does."""
+    if len(batches) == 1:
+        return place_batch(batches[0], mesh)
+    stacked = jax.tree.map(lambda *each: np.stack(each), *batches)
+    return _own_rows(stacked, rows_over_data(mesh, stacked=True))
+
+
+def place_batch(batch: Any, mesh: Mesh) -> Any:
+    """Make one global array from each process's rows."""
+    return _own_rows(batch, rows_over_data(mesh))
+
+
+def _own_rows(batch: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)
 
 

@@ -5,12 +5,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.data.batching import BatchSource
-from transformer_jax.sharding.mesh import place_batch
+from transformer_jax.sharding.mesh import place_batches
 
 _AHEAD = 2  # calls whose batches are placed on the devices before they are needed
 
@@ -27,10 +25,7 @@ def feed(
     while True:
         while len(placed) < _AHEAD:
             count = steps_at(start)
-            first, *others = itertools.islice(iterator, count)
-            if others:
-                first = jax.tree.map(lambda *each: np.stack(each), first, *others)
-            placed.append(place_batch(first, mesh, stacked=count > 1))
+            placed.append(place_batches(list(itertools.islice(iterator, count)), mesh))
             start += count
         yield placed.popleft()
 

@@ -73,8 +73,8 @@ class Run:
     times: Times = field(default_factory=Times)
 
     def steps_at(self, step: int) -> int:
-        """Return how many steps run in one call after this one: several if that many were run in
-        each call so far, else one.
+        """Return how many steps the call after this step makes: several from a multiple of that
+        number on, and one up to it.
         """
         several = self.experiment.training.steps_per_execution
         return 1 if step % several else several

@@ -18,7 +18,7 @@ from transformer_jax.arrays import Array, Float, on_cpu
 ITERATIONS = 4
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
 _CPU_MATRICES = 8  # at a time: small ones stay in a CPU's cache
-_ENTRIES = 1 << 26  # of all matrices at a time elsewhere: a GPU waits for each start of a kernel
+_ENTRIES = 1 << 26  # of all matrices at a time elsewhere: a GPU takes longer to start small kernels
 _EPSILON = 1e-30  # leaves a zero matrix unchanged
 
 

@@ -26,7 +26,12 @@ from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.schedule import schedule_of
 from transformer_jax.training.selected import frozen_of
 from transformer_jax.training.state import TrainState, abstract
-from transformer_jax.training.step import StepMetrics, jit_train_step, make_train_step
+from transformer_jax.training.step import (
+    StepMetrics,
+    jit_train_step,
+    make_train_step,
+    several_steps,
+)
 
 log = logging.getLogger("transformer_jax")
 
@@ -144,7 +149,7 @@ def _jitted(
         schedule = schedule_of(optimizer.schedule, model.config.d_model, *numbers)
         tx = make_optimizer(optimizer, schedule, frozen)
         one = make_train_step(model, tx, training, seed, frozen)
-        return one(state, batch) if count == 1 else jax.lax.scan(one, state, batch)
+        return several_steps(one, count)(state, batch)
 
     return jit_train_step(step, jax.tree.unflatten(tree, leaves), mesh)
 

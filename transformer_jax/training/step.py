@@ -108,6 +108,13 @@ def make_train_step(
     return train_step
 
 
+def several_steps(step: Callable, count: int) -> Callable:
+    """Return the function (state, batches) -> (state, metrics) that makes `count` steps, one after
+    the other: batches and metrics are along a first axis. A single step is returned as it is.
+    """
+    return step if count == 1 else lambda state, batches: jax.lax.scan(step, state, batches)
+
+
 def each_step(metrics: StepMetrics, last: int) -> list[tuple[int, StepMetrics]]:
     """Return each step and its metrics, up to step `last`."""
     if not metrics.skipped.ndim:
