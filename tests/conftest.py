@@ -49,7 +49,8 @@ SLOW = (
 # Test files that see all 8 devices. Others see one: a program for eight takes much longer to
 # compile and run.
 ALL_DEVICES = (
-    "decoding/test_live.py", "decoding/test_stream.py", "decoding/test_translate.py", "e2e/",
+    "decoding/test_live.py", "decoding/test_packing.py", "decoding/test_stream.py",
+    "decoding/test_translate.py", "e2e/",
     "nn/test_dropout.py",
     "experiments/test_collectives.py",
     "sharding/test_gpu_forms.py", "sharding/test_kinds.py", "sharding/test_meshes.py",

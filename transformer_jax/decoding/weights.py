@@ -5,28 +5,37 @@ from typing import Any
 
 import jax
 
+from transformer_jax.arrays import on_cpu
 from transformer_jax.models.model import Model
+from transformer_jax.nn.embedding import COLUMNS
 
 # Tables of pieces; others, of relative positions, are read at full precision.
-_PIECES = ("embedding", "src_embedding", "tgt_embedding", "output")
+_PIECES = ("output", "embedding", "tgt_embedding", "src_embedding")
+_HEADS = _PIECES[:3]  # the first of these that there is makes logits
 
 
 def in_compute_dtype(model: Model, params: Any) -> Any:
     """Return the parameters, with kernels and tables of pieces in the compute dtype.
 
     A model casts them itself before each use, so that its results are the same, bit for bit; but
-    every call of a compiled program then does it again.
+    every call of a compiled program then does it again. On CPUs the table that makes logits is
+    added in columns, since XLA would transpose it in every call, and lookups read tables at full
+    precision: of narrower ones it would make a copy.
     """
     return params if model.config.compute_dtype == "float32" else _cast(model, params)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _cast(model: Model, params: Any) -> Any:
-    plain = model.config.embedding_norm == "none"
+    dtype, plain = model.config.compute_dtype, model.config.embedding_norm == "none"
 
     def cast(path: tuple, x: jax.Array) -> jax.Array:
         names = [getattr(key, "key", None) for key in path[-2:]]
-        table = plain and names[-1] == "table" and names[0] in _PIECES
-        return x.astype(model.config.compute_dtype) if names[-1] == "kernel" or table else x
+        table = plain and not on_cpu() and names[-1] == "table" and names[0] in _PIECES
+        return x.astype(dtype) if names[-1] == "kernel" or table else x
 
-    return jax.tree_util.tree_map_with_path(cast, params)
+    held = jax.tree_util.tree_map_with_path(cast, params)
+    head = next((name for name in _HEADS if name in params), None)
+    if plain and on_cpu() and head is not None:
+        held = held | {head: held[head] | {COLUMNS: params[head]["table"].astype(dtype).T}}
+    return held

@@ -12,17 +12,24 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.lookup import look_up
 
+COLUMNS = "columns"  # name of a transposed table among the parameters that a search holds
+
 
 class Head(NamedTuple):
-    """The last linear map: hidden states to logits, with a matrix that may be an embedding's."""
+    """The last linear map: hidden states to logits, with a matrix that may be an embedding's.
+
+    In a search, `columns` may hold the table transposed: see `decoding.weights`.
+    """
 
     table: Float[Array, "V D"]
     bias: Float[Array, "V"] | None = None
+    columns: Float[Array, "D V"] | None = None
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Return x times the transposed table, plus the bias, at least in float32."""
+        matrix, axis = (self.table, 1) if self.columns is None else (self.columns, 0)
         logits = jax.lax.dot_general(
-            x, self.table.astype(x.dtype), (((2,), (1,)), ((), ())),
+            x, matrix.astype(x.dtype), (((2,), (axis,)), ((), ())),
             preferred_element_type=jnp.promote_types(x.dtype, jnp.float32),
         )  # fmt: skip
         return logits if self.bias is None else logits + self.bias.reshape(1, 1, -1)
@@ -82,4 +89,6 @@ class Embed(nn.Module):
 
     def head(self) -> Head:
         """Return the pre-softmax map with this table."""
-        return Head(self.norm(self.table))
+        held = self.has_variable("params", COLUMNS)
+        columns = self.get_variable("params", COLUMNS) if held else None
+        return Head(self.norm(self.table), columns=columns)

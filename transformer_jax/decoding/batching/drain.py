@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from transformer_jax.arrays import Array, Int
+from transformer_jax.arrays import Array, Bool, Int
 from transformer_jax.decoding.batching.results import Results
 from transformer_jax.decoding.search.state import (
     Search,
@@ -16,6 +17,16 @@ from transformer_jax.decoding.search.state import (
     run,
 )
 from transformer_jax.models.model import Stepper
+
+
+class Drained(NamedTuple):
+    """The outcome on a device, or on the host that of all devices."""
+
+    entered: Int[Array | np.ndarray, "devices"]  # numbers of sentences admitted from the queues
+    steps: Int[Array | np.ndarray, "devices"]  # left
+    places: Int[Array | np.ndarray, "rows"]  # of the sentences still in the batch
+    stuck: Bool[Array | np.ndarray, "rows"]  # those that have no room left
+    results: Results  # of the others, by their places
 
 
 class _Flow(NamedTuple):
@@ -39,14 +50,12 @@ def drain(
     steps: Int[Array, "1"],
     *,
     share: int,
-) -> tuple[Int[Array, "1"], Int[Array, "1"], SearchState, Int[Array, "rows"], Results]:
+) -> tuple[SearchState, Drained]:
     """Admit the first `count` sentences of a queue, a share at a time, as rows become free; search
     until all are admitted and at most `wake` are active, or for `steps` steps.
 
     A sentence's place says where its results go: r if it was in row r before, rows + i if it is
-    sentence i of the queue; rows whose place is -1 are free. Returns the number admitted, the steps
-    left, the batch, the places of the sentences still in it, and the results of the others,
-    [rows + queue].
+    sentence i of the queue; rows whose place is -1 are free. There are rows + queue places.
     """
     rows, size = len(places), len(queue.limits)
     one = jnp.arange(share, dtype=jnp.int32)
@@ -82,5 +91,6 @@ def drain(
     empty = Results.of(state).room(rows + size)
     begun = _Flow(jnp.int32(0), steps[0], state, places, empty)
     _, flow = jax.lax.while_loop(goes_on, turn, (jnp.asarray(True), begun))
-    entered = jnp.minimum(flow.entered, count[0])
-    return entered[None], flow.steps[None], flow.state, flow.places, flow.results
+    entered, state = jnp.minimum(flow.entered, count[0]), flow.state
+    stuck = ~state.done & ~state.active & (flow.places >= 0)
+    return state, Drained(entered[None], flow.steps[None], flow.places, stuck, flow.results)

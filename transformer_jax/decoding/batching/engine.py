@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.drain import drain
+from transformer_jax.decoding.batching.packing import Layout, joined
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import (
     ENDLESS,
@@ -55,9 +56,12 @@ class Engine:
             return run(search, make_stepper(params), state, wake, jnp.asarray(ENDLESS))[0]
 
         def let_through(
-            params: Any, search: Search, state: SearchState, *given: Any, share: int
-        ) -> tuple:
-            return drain(search, make_stepper(params), state, *given, share=share)
+            params: Any, search: Search, state: SearchState, words: Any, *, layout: Layout,
+            share: int,
+        ) -> tuple[SearchState, Any]:  # fmt: skip
+            given = layout.split(words)
+            state, found = drain(search, make_stepper(params), state, *given, share=share)
+            return state, joined(jax.tree.leaves(found))
 
         def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, state.room)
@@ -75,8 +79,9 @@ class Engine:
             return state.replace(done=jnp.ones(rows, bool))
 
         self.run = on_each_device(go_on, (whole, whole, rows, whole), donate_argnums=2)
-        specs = whole, whole, *[rows] * 6
-        self.drain = on_each_device(let_through, specs, static_argnames="share", donate_argnums=2)
+        specs = whole, whole, rows, rows
+        static = "layout", "share"
+        self.drain = on_each_device(let_through, specs, static_argnames=static, donate_argnums=2)
         self.put = on_each_device(
             put, (whole, rows, rows, rows), static_argnames="src_length", donate_argnums=1
         )

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from transformer_jax.decoding.batching import drain
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.engine import Engine
+from transformer_jax.decoding.batching.packing import Layout, pack
 from transformer_jax.decoding.batching.results import Results
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.request import Form
@@ -104,7 +106,6 @@ class Rows:
         self._engine, self._search, self._params, self.shape = engine, search, params, shape
         self._next_rows = next_rows
         self.owners = np.full((engine.devices, shape.rows), -1)
-        self._nobody: tuple[SearchRequest, Owners] | None = None  # empty queues
         self._state = engine.empty(params, search, shape, form)
 
     def drain(
@@ -113,34 +114,39 @@ class Rows:
         """Admit sentences from each device's queue, of at most `size`, as rows become free, and
         search until `wake` per device are active, or for `steps` steps: yield results.
         """
-        request, owners = self._queued(queues, size)
+        devices = self._engine.devices
+        request, owners = request_of(queues, size, self.shape.src_length, self._form)
         places = np.where(self.owners >= 0, np.arange(self.shape.rows), -1).astype(np.int32)
         count = (owners >= 0).sum(1).astype(np.int32)
-        most = np.full(len(count), steps, np.int32)
+        most = np.full(devices, steps, np.int32)
         given = places.reshape(-1), request, count, wake.astype(np.int32), most
-        given = jax.device_put(given, self._engine.sharding)
-        entered, left, self._state, *found = self._engine.drain(
-            self._params, self._search, self._state, *given, share=self.shape.share
-        )
-        entered, left, staying, results = jax.device_get((entered, left, *found))
+        words, layout = pack(given, devices)
+        self._state, words = self._engine.drain(
+            self._params, self._search, self._state,
+            jax.device_put(words, self._engine.sharding), layout=layout, share=self.shape.share,
+        )  # fmt: skip
+        found = self._outcome(size).split(np.asarray(words))
         numbers = np.concatenate([self.owners, owners], axis=1)
-        staying = staying.reshape(self.owners.shape)
-        came = np.arange(owners.shape[1]) < entered[:, None]
+        staying = found.places.reshape(self.owners.shape)
+        came = np.arange(owners.shape[1]) < found.entered[:, None]
         over = np.concatenate([self.owners >= 0, came], axis=1)
         device, row = np.nonzero(staying >= 0)
         over[device, staying[device, row]] = False
         self.owners = np.where(staying >= 0, np.take_along_axis(numbers, staying, axis=1), -1)
-        yield from self._found(numbers.reshape(-1), over.reshape(-1), results)
-        return Drained(self._paused(), entered, steps - int(left.min()))
+        yield from self._found(numbers.reshape(-1), over.reshape(-1), found.results)
+        paused = list(self.remove(found.stuck.reshape(self.owners.shape)))
+        return Drained(paused, found.entered, steps - int(found.steps.min()))
 
-    def _queued(self, queues: Sequence[Queue], size: int) -> tuple[SearchRequest, Owners]:
-        """Return queues on their devices; for empty ones, always the same arrays."""
-        if self._nobody is not None and not any(queues) and self._nobody[1].shape[1] == size:
-            return self._nobody
-        request, owners = request_of(queues, size, self.shape.src_length, self._form)
-        found = jax.device_put(request, self._engine.sharding), owners
-        self._nobody = self._nobody if any(queues) else found
-        return found
+    def _outcome(self, queue: int) -> Layout:
+        """Return the layout of what a drain returns, for queues of this size."""
+        devices, rows = self._engine.devices, self.shape.rows
+        one, each = np.zeros(devices, np.int32), np.zeros(devices * rows, np.int32)
+        places = devices * (rows + queue)
+        results = jax.tree.map(
+            lambda x: np.broadcast_to(np.zeros((), x.dtype), (places, *x.shape[1:])),
+            Results.of(self._state),
+        )
+        return Layout.of(drain.Drained(one, one, each, each > 0, results), devices)
 
     def run(self, wake: int) -> None:
         """Search until at most `wake` sentences per device are active."""
