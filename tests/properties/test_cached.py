@@ -19,7 +19,6 @@ from tiny import (
 )
 
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.nn import chunks
 from transformer_jax.vocabulary import UNK
 
 # As many rows as in the other property tests; with 3 x WIDTH = 6 queries, a step has the shape of a
@@ -168,20 +167,6 @@ def test_cached_decoding_equals_one_full_pass(name, program):
     )
     decoding = Decoding(model, params)
     decoding.follow(PROGRAMS[program])
-    expected = decoding.in_one_pass(model, params)
-    for (_, text), ours, whole in zip(decoding.asked, decoding.answered, expected, strict=True):
-        np.testing.assert_allclose(ours, whole[len(text) - len(ours) : len(text)], atol=1e-5)
-
-
-@pytest.mark.parametrize("name", [BASE, "llama", "t5"])
-def test_so_do_caches_in_chunks(name, monkeypatch):
-    """With tokens that start new chunks, in some rows and not in others."""
-    monkeypatch.setattr(chunks, "_SMALL", 5)
-    model, params = make(VARIANTS[name])
-    decoding = Decoding(model, params)
-    assert len(decoding.state.caches[0].parts) == 2
-    decoding.follow(PROGRAMS["everything"])
-    assert len(decoding.state.caches[0].parts) == 3
     expected = decoding.in_one_pass(model, params)
     for (_, text), ours, whole in zip(decoding.asked, decoding.answered, expected, strict=True):
         np.testing.assert_allclose(ours, whole[len(text) - len(ours) : len(text)], atol=1e-5)

@@ -40,11 +40,6 @@ class KeysValues(NamedTuple):
             jnp.zeros((batch, heads, slots, value_size), dtype),
         )
 
-    @property
-    def parts(self) -> "tuple[KeysValues, ...]":
-        """What `chunks.Chunks` has several of."""
-        return (self,)
-
     def write(self, slots: Int[Array, "B T"], new: "KeysValues") -> "KeysValues":
         """Return a copy with the keys and values of T new tokens in the given slots."""
         rows = jnp.arange(slots.shape[0])[:, None]
@@ -163,9 +158,7 @@ class Lanes:
         visible = jnp.repeat(seen, new, axis=1)
         q_pos = (self.start[:, None] + positions)[:, None, :]
         q_pos = jnp.broadcast_to(q_pos, (batch, width, new)).reshape(queries)
-        last = jnp.where(active[:, None], positions, -1).max()
-        filled = self.shared + (last + 1) * width
-        view = slot_view(visible, filled, q_pos, self._positions(), order)
+        view = slot_view(visible, q_pos, self._positions(), order)
         limit = self.shared + self.length
         return replace(self, seen=seen), Slots(slots.reshape(queries), view, limit)
 

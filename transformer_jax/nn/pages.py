@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.nn.cache import KeysValues
-from transformer_jax.nn.chunks import Chunks
 
 
 class Pages(NamedTuple):
@@ -19,7 +18,7 @@ class Pages(NamedTuple):
     values: Float[Array, "P K C Hv"]
 
     @classmethod
-    def like(cls, cache: KeysValues | Chunks, count: int, size: int) -> "Pages":
+    def like(cls, cache: KeysValues, count: int, size: int) -> "Pages":
         """Return `count` empty blocks of `size` positions, with a contiguous cache's heads."""
         _, heads, key_size, _ = cache.keys.shape
         keys = jnp.zeros((count, heads, key_size, size), cache.keys.dtype)

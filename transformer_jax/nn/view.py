@@ -23,7 +23,7 @@ class View:
     from any distance.
 
     In decoding, keys are cache slots shared by all hypotheses of a sentence; `visible` then says
-    which query may see which slot, in place of the segments; from `filled` on, none sees any.
+    which query may see which slot, in place of the segments.
     """
 
     q_pos: Int[Array, "B T"]
@@ -33,7 +33,6 @@ class View:
     q_rank: Int[Array, "B T"] | None = None  # with order "ranked"
     k_rank: Int[Array, "B S"] | None = None
     visible: Bool[Array, "B T S"] | None = None
-    filled: Int[Array, ""] | None = None
     order: Order = struct.field(pytree_node=False, default="all")
     window: int | None = struct.field(pytree_node=False, default=None)
     dilation: int = struct.field(pytree_node=False, default=1)
@@ -87,12 +86,12 @@ class View:
 
     def on_itself(self) -> "View":
         """Return the view of the same queries on keys at their own positions."""
-        return replace(self, k_pos=self.q_pos, k_seg=self.q_seg, k_rank=self.q_rank, filled=None)
+        return replace(self, k_pos=self.q_pos, k_seg=self.q_seg, k_rank=self.q_rank)
 
     def on_slots(self, visible: Bool[Array, "B T C"], k_pos: Int[Array, "B C"]) -> "View":
         """Return the view of the same queries on other slots."""
         ones = jnp.ones_like(k_pos)
-        return replace(self, visible=visible, filled=None, k_pos=k_pos, k_seg=ones, single=False)
+        return replace(self, visible=visible, k_pos=k_pos, k_seg=ones, single=False)
 
 
 def self_view(
@@ -118,14 +117,13 @@ def cross_view(
 
 
 def slot_view(
-    visible: Bool[Array, "B T C"], filled: Int[Array, ""],
-    q_pos: Int[Array, "B T"], k_pos: Int[Array, "B C"], order: Order,
-) -> View:  # fmt: skip
+    visible: Bool[Array, "B T C"], q_pos: Int[Array, "B T"], k_pos: Int[Array, "B C"], order: Order
+) -> View:
     """Return the view of new tokens on cache slots: causal, whatever the order of the stack."""
     ones, ahead = jnp.ones_like, order != "causal"
     return View(
         q_pos, k_pos, ones(q_pos), ones(k_pos),
-        visible=visible, filled=filled, order="causal", bidirectional=ahead,
+        visible=visible, order="causal", bidirectional=ahead,
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
-from transformer_jax.nn.chunks import Chunks
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import project_together
 from transformer_jax.nn.mixers import dense, fused
@@ -46,7 +45,7 @@ class Attention(Heads):
         """See Mixer."""
         c = self.config
         batch, _, slots = lanes.seen.shape
-        return Chunks.empty(batch, slots, c.kv_heads, c.key_size, c.value_size, self.dtype)
+        return KeysValues.empty(batch, slots, c.kv_heads, c.key_size, c.value_size, self.dtype)
 
     def extend(
         self, x: Float[Array, "B Q D"], cache: Any, slots: Slots, active: Bool[Array, "B"]
@@ -81,22 +80,19 @@ class Attention(Heads):
         return heads_first(q), keys_values(k, v)
 
     def _gather(
-        self, q: Float[Array, "B N T H"], memory: Any, view: View, train: bool
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         mixed, weights = self._mixed(q, memory, view, train)
         return self._joined(mixed), weights
 
     def _mixed(
-        self, q: Float[Array, "B N T H"], memory: KeysValues | Chunks, view: View, train: bool
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
         c = self.config
         mix = pick(KERNELS, c.attention, "config.model.attention")
         scale = pick(SCORE_SCALES, c.score_scale, "config.model.score_scale")(c.key_size)
         scale /= c.attention_temperature
-        given = view, lambda w: self.dropout(w, train), scale
-        if len(memory.parts) > 1:
-            return dense.mix_parts(q, memory.parts, *given)
-        return mix(q, memory.keys, memory.values, *given)
+        return mix(q, *memory, view, lambda w: self.dropout(w, train), scale)
 
     def _joined(self, mixed: Float[Array, "B N T Hv"]) -> Float[Array, "B T D"]:
         return self.output(mixed.swapaxes(1, 2))

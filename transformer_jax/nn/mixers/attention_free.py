@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Bool, Float, at_least_float32
 from transformer_jax.nn.cache import KeysValues
-from transformer_jax.nn.chunks import Chunks
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.heads import Heads
@@ -41,9 +40,9 @@ class AftFull(Attention):
         return jnp.einsum("BTR,BSR->BTS", q, k)[:, None]
 
     def _gather(
-        self, q: Float[Array, "B N T H"], memory: KeysValues | Chunks, view: View, train: bool
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], None]:
-        q, k, v = map(at_least_float32, (q, memory.keys, memory.values))
+        q, k, v = map(at_least_float32, (q, *memory))
         w = jnp.where(view.mask(), at_least_float32(self.weights(view)), -jnp.inf)
         # A query's weights may all be divided by the largest that it sees. For keys, any such
         # number would depend on the future, so the largest keys are clipped.
@@ -64,7 +63,7 @@ class _Near(AftFull):
     """
 
     def _gather(
-        self, q: Float[Array, "B N T H"], memory: KeysValues | Chunks, view: View, train: bool
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], None]:
         size, (batch, _, length, _) = self.config.window, q.shape
         assert size is not None

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Bool, Float, Size
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
-from transformer_jax.nn.chunks import Chunks
 from transformer_jax.nn.mixers import fused
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.ring import Ring
@@ -57,7 +56,7 @@ class LocalAttention(Attention):
         return *self._gather(q, cache.memory, view, False), cache
 
     def _gather(
-        self, q: Float[Array, "B N T H"], memory: KeysValues | Chunks, view: View, train: bool
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         size, length = self.config.window, q.shape[2]
         assert size is not None
