@@ -71,7 +71,7 @@ def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) ->
 
     They are few, since all are compiled before the first sentence arrives: sources of up to 32
     pieces and of up to `longest`, with outputs of up to `most`; for each a batch of `rows`, a
-    small one, and some in between, more of them for short sources.
+    small one, and one in between.
     """
     longest = min(-(-max(longest, 1) // 8) * 8, positions)
     most = min(-(-most // 8) * 8, positions)
@@ -79,12 +79,8 @@ def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) ->
     sizes = [short, (longest, most)] if longest > _BRIEF or most > short[1] else [(longest, most)]
     if longest <= _BRIEF and len(sizes) == 2:
         sizes[0] = (longest, short[1])
-    parts = [(16, 8, 4)] + [(16, 4)] * (len(sizes) - 1) if rows > _FEWEST else [()] * len(sizes)
-    return [
-        BatchShape(n, *size)
-        for size, shares in zip(sizes, parts, strict=True)
-        for n in sorted({*(max(1, rows // share) for share in shares), rows})
-    ]
+    few = {max(1, rows // 16), max(1, rows // 4)} if rows > _FEWEST else set[int]()
+    return [BatchShape(n, *size) for size in sizes for n in sorted({*few, rows})]
 
 
 def _rounded(number: int) -> int:

@@ -27,9 +27,6 @@ from transformer_jax.decoding.search.state import Search
 _SHORT, _LONG = 0.03, 0.05
 _STEPS = 4, 32  # at least and at most
 _SHARES = 8  # of a batch's rows that can be admitted in a turn
-# What a step costs besides its rows, in rows: measured with a tiny model on a CPU. On accelerators,
-# steps of few rows and of some more take the same time.
-_FIXED, _FIXED_ACCELERATED = 3, 64
 
 
 class Queues(NamedTuple):
@@ -42,11 +39,11 @@ class Queues(NamedTuple):
 class LiveStream:
     """A stream of sentences through batches of these shapes, by length and then by rows.
 
-    A sentence starts in a batch of the shortest shape that fits it, of a size for all that run or
-    wait, or in a larger one that is running and not far too large. So a few sentences go through a
-    small batch, whose steps are short, and many through a large one alone, since batches take
-    turns. Those that outgrow their room move on. All requests have the form `form`. Not
-    thread-safe.
+    A sentence starts in a batch of the shortest shape that fits it: the smallest that could hold
+    half of all that run or wait, or a larger one that is running and not far too large. So a few
+    sentences go through a small batch, whose steps are short, and many through a large one alone,
+    since batches take turns. Those that outgrow their room move on. All requests have the form
+    `form`. Not thread-safe.
     """
 
     def __init__(
@@ -134,21 +131,19 @@ class LiveStream:
         return next(level for level, there in enumerate(fits) if there)
 
     def _batch_for(self, level: int, waiting: int) -> Rows:
-        """Return the batch whose steps take the least time per sentence of a tier; or a larger one
-        that is running and has a free row, unless the tier would fill at most a quarter of it:
-        otherwise both take turns.
+        """Return the smallest batch that could hold half of a tier, or the largest: waiting for a
+        row costs as much time as steps half as long save. Or a larger one that is running and has
+        a free row, unless the tier would fill at most a quarter of it: otherwise both take turns.
         """
-        tier, fixed = self._tiers[level], _FIXED
-        if self._engine.accelerated:
-            fixed = _FIXED_ACCELERATED
-        taken = [int((rows.owners >= 0).sum()) for rows in tier]
-        crowd = waiting + sum(taken)
-        cost = [(fixed + r.shape.rows) / min(crowd, r.owners.size) for r in tier]
-        best = cost.index(min(cost))
-        for rows, busy in zip(tier[best:], taken[best:], strict=True):
-            if 0 < busy < rows.owners.size < 4 * crowd:
-                return rows
-        return tier[best]
+        taken = [int((rows.owners >= 0).sum()) for rows in self._tiers[level]]
+        crowd, chosen = waiting + sum(taken), None
+        for rows, busy in zip(self._tiers[level], taken, strict=True):
+            size = rows.owners.size
+            if crowd <= 2 * size:
+                chosen = chosen or rows
+                if 0 < busy < size < 4 * crowd:
+                    return rows
+        return chosen or self._tiers[level][-1]
 
     def _queues(self, waiting: Iterable[tuple[int, Sentence]]) -> dict[int, Queues]:
         """Return the sentences that each batch may admit, by its identity."""
