@@ -10,8 +10,7 @@ from transformer_jax.models.model import Model
 from transformer_jax.nn.embedding import COLUMNS
 
 # Tables of pieces; others, of relative positions, are read at full precision.
-_PIECES = ("output", "embedding", "tgt_embedding", "src_embedding")
-_HEADS = _PIECES[:3]  # the first of these that there is makes logits
+_PIECES = ("embedding", "src_embedding", "tgt_embedding", "output")
 
 
 def in_compute_dtype(model: Model, params: Any) -> Any:
@@ -35,7 +34,7 @@ def _cast(model: Model, params: Any) -> Any:
         return x.astype(dtype) if names[-1] == "kernel" or table else x
 
     held = jax.tree_util.tree_map_with_path(cast, params)
-    head = next((name for name in _HEADS if name in params), None)
-    if plain and on_cpu() and head is not None:
+    if plain and on_cpu():
+        head = model.bind({"params": params}).output.name  # type: ignore[attr-defined]
         held = held | {head: held[head] | {COLUMNS: params[head]["table"].astype(dtype).T}}
     return held

@@ -19,7 +19,7 @@ from transformer_jax.decoding.search.state import (
 from transformer_jax.models.model import Stepper
 
 
-class Drained(NamedTuple):
+class Outcome(NamedTuple):
     """The outcome on a device, or on the host that of all devices."""
 
     entered: Int[Array | np.ndarray, "devices"]  # numbers of sentences admitted from the queues
@@ -50,7 +50,7 @@ def drain(
     steps: Int[Array, "1"],
     *,
     share: int,
-) -> tuple[SearchState, Drained]:
+) -> tuple[SearchState, Outcome]:
     """Admit the first `count` sentences of a queue, a share at a time, as rows become free; search
     until all are admitted and at most `wake` are active, or for `steps` steps.
 
@@ -93,4 +93,4 @@ def drain(
     _, flow = jax.lax.while_loop(goes_on, turn, (jnp.asarray(True), begun))
     entered, state = jnp.minimum(flow.entered, count[0]), flow.state
     stuck = ~state.done & ~state.active & (flow.places >= 0)
-    return state, Drained(entered[None], flow.steps[None], flow.places, stuck, flow.results)
+    return state, Outcome(entered[None], flow.steps[None], flow.places, stuck, flow.results)

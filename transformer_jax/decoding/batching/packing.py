@@ -1,5 +1,5 @@
-"""Trees of small arrays as one array of 32-bit words, since a call of a program takes time for each
-of its arrays, on each device.
+"""Trees of small arrays of 4 or 8 bytes a number, and truth values, as one array of 32-bit words:
+transferring an array takes time for itself, on each device, however small it is.
 """
 
 import math
@@ -12,14 +12,14 @@ import numpy as np
 
 from transformer_jax.arrays import Array, Int
 
-Form = tuple[tuple[int, ...], np.dtype]  # the shape on each device, and the type
+ShapeAndType = tuple[tuple[int, ...], np.dtype]  # the shape on each device, and the type
 
 
 class Layout(NamedTuple):
     """The structure of a tree, and the forms of its arrays."""
 
     structure: Any
-    forms: tuple[Form, ...]
+    forms: tuple[ShapeAndType, ...]
 
     @classmethod
     def of(cls, tree: Any, devices: int) -> "Layout":
@@ -50,7 +50,7 @@ def joined(leaves: Sequence[Array]) -> Int[Array, "1 words"]:
     return jnp.concatenate([_words(x) for x in leaves])[None]
 
 
-def _count(form: Form) -> int:
+def _count(form: ShapeAndType) -> int:
     shape, dtype = form
     return math.prod(shape) * max(dtype.itemsize // 4, 1)
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax.decoding.batching import drain
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
+from transformer_jax.decoding.batching.drain import Outcome
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.packing import Layout, pack
 from transformer_jax.decoding.batching.results import Results
@@ -146,7 +146,7 @@ class Rows:
             lambda x: np.broadcast_to(np.zeros((), x.dtype), (places, *x.shape[1:])),
             Results.of(self._state),
         )
-        return Layout.of(drain.Drained(one, one, each, each > 0, results), devices)
+        return Layout.of(Outcome(one, one, each, each > 0, results), devices)
 
     def run(self, wake: int) -> None:
         """Search until at most `wake` sentences per device are active."""
