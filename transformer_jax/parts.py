@@ -41,11 +41,11 @@ class Part(NamedTuple):
 
 
 class _File:
-    """A file, with its contents at the time it was admitted."""
+    """An admitted file, with its contents at that time."""
 
     def __init__(self, path: str, text: bytes) -> None:
-        self.path, self.text = path, text
-        self.digest = hashlib.sha256(text).hexdigest()
+        self.path, self.text, self.digest = path, text, hashlib.sha256(text).hexdigest()
+        _now[Path(path).resolve()] = _ever.setdefault(self.digest, self)
 
     @functools.cached_property
     def contents(self) -> dict[str, Any]:
@@ -95,8 +95,7 @@ def admit(file: str | Path) -> None:
         ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise UserError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from None
-    found = _File(str(file), text)
-    _now[Path(file).resolve()] = _ever.setdefault(found.digest, found)
+    _File(str(file), text)
 
 
 def admit_named(value: Any) -> None:
@@ -110,6 +109,16 @@ def admit_named(value: Any) -> None:
             admit(part.home)
             if part.digest not in (None, _now[Path(part.home).resolve()].digest):
                 raise _refused(word, part, "--parts")
+
+
+def admitted() -> list[tuple[str, bytes]]:
+    """Return path and text of all admitted files, for `admit_text` elsewhere."""
+    return [(file.path, file.text) for file in _ever.values()]
+
+
+def admit_text(path: str, text: bytes) -> None:
+    """Admit a file of another process, and execute it: what it defines can now be unpickled."""
+    _ = _ever[_File(path, text).digest].contents
 
 
 def pinned(value: str, what: str) -> str:
@@ -189,8 +198,7 @@ def _known_by(value: Any, of: Callable[[Part], Any]) -> Any:
 
 def homes(values: Sequence[str]) -> list[str]:
     """Return the files of the parts that values name, without duplicates."""
-    named = (part.home for _, part in words(values) if part.lies_in_file)
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys(part.home for _, part in words(values) if part.lies_in_file))
 
 
 def files(values: Sequence[str]) -> dict[str, bytes]:

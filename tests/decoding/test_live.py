@@ -164,7 +164,7 @@ def test_partial_texts_are_available_after_each_step():
     seen = [np.zeros(0, int)]
     while not done:
         stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
-        done, waiting = list(stream.turn(waiting)), []
+        done, waiting = list(stream.turn(waiting, {3})), []
         for number, tokens in stream.written():
             assert number == 3
             seen.append(tokens[0])

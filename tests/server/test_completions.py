@@ -94,9 +94,9 @@ def test_several_prompts_are_streamed_concurrently(writing, monkeypatch):
     stream = writing.service.model.streams["single"]
     turn = stream.turn
 
-    def by_step(waiting):
+    def by_step(waiting, watched):
         stream._each = dict.fromkeys(stream._each, 1.0)  # one step per turn
-        return turn(waiting)
+        return turn(waiting, watched)
 
     monkeypatch.setattr(stream, "turn", by_step)
     body = {"model": "tiny", "prompt": PROMPTS[1:], "max_tokens": 9, "stream": True}

@@ -76,8 +76,8 @@ def test_slow_connections_are_cut_off(quick, monkeypatch):
 class Sparing(Paced):
     """A stream that finishes one text each time it is opened."""
 
-    def turn(self, waiting=()):
-        for found in super().turn(waiting):
+    def turn(self, waiting=(), watched=()):
+        for found in super().turn(waiting, watched):
             self.open = False
             yield found
 
@@ -120,7 +120,7 @@ class Dying(Paced):
         super().__init__()
         self.entered, self.let = threading.Event(), threading.Event()
 
-    def turn(self, waiting=()):
+    def turn(self, waiting=(), watched=()):
         self.entered.set()
         self.let.wait(20)
         raise MemoryError("/secret/path")

@@ -31,7 +31,8 @@ class Paced:
     def takes(self, sentence):
         return True
 
-    def turn(self, waiting=()):
+    def turn(self, waiting=(), watched=()):
+        self.watched = watched
         chosen = [n for n, _ in waiting][: self.rows - len(self.here)]
         self.here += chosen
         self.order += [s.line for n, s in waiting if n in chosen]
@@ -40,7 +41,10 @@ class Paced:
             yield self.here.pop(0), np.ones((1, 2), int), np.zeros(1)
 
     def written(self):
-        yield from ((n, np.ones((1, 1), int)) for n in self.here)
+        yield from ((n, np.ones((1, 1), int)) for n in self.here if n in self.watched)
+
+    def wake(self):
+        """A turn is short."""
 
     def release(self, number):
         self.here.remove(number)
@@ -129,7 +133,7 @@ def test_a_cancelled_ticket_frees_its_row(worker):
     assert not gone
 
 
-def broken(waiting):
+def broken(waiting, watched):
     raise ValueError("/secret/path")
     yield
 
@@ -283,10 +287,10 @@ def test_a_disconnect_stops_generation_at_once(writing, monkeypatch):
     stream = service.model.streams["single"]
     turn = stream.turn
 
-    def slowly(waiting):
+    def slowly(waiting, watched):
         time.sleep(0.05)
         stream._each = dict.fromkeys(stream._each, 1.0)  # one step per turn
-        return turn(waiting)
+        return turn(waiting, watched)
 
     monkeypatch.setattr(stream, "turn", slowly)
     body = {"prompt": "ab", "max_tokens": 10, "n": 4, "sample": True}
@@ -333,9 +337,9 @@ def test_responses_to_a_full_queue_and_a_missed_deadline(writing, monkeypatch):
     turn = stream.turn
     closed = True
 
-    def slowly(waiting):
+    def slowly(waiting, watched):
         time.sleep(0.01)
-        return iter(()) if closed else turn(waiting)
+        return iter(()) if closed else turn(waiting, watched)
 
     monkeypatch.setattr(stream, "turn", slowly)
     late = {"prompt": "ab", "timeout": 0.1}

@@ -29,7 +29,7 @@ REQUESTS = [
 class Instant(Paced):
     """A stream that finishes texts at once."""
 
-    def turn(self, waiting=()):
+    def turn(self, waiting=(), watched=()):
         yield from ((number, np.ones((1, 2), int), np.zeros(1)) for number, _ in waiting)
 
 

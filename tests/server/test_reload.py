@@ -79,7 +79,7 @@ def test_requests_finish_with_the_model_they_started_with(client, shelf, monkeyp
     service, before = client.service, texts(client)
     stream = service.model.streams["translate"]
     turn = stream.turn
-    monkeypatch.setattr(stream, "turn", lambda waiting: (time.sleep(0.3), turn(waiting))[1])
+    monkeypatch.setattr(stream, "turn", lambda *given: (time.sleep(0.3), turn(*given))[1])
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         asked = pool.submit(texts, client)
         while not service.worker.waiting:
@@ -126,7 +126,7 @@ def test_shutdown_waits_for_running_requests(client):
     service = client.service
     stream = service.model.streams["translate"]
     turn = stream.turn
-    stream.turn = lambda waiting: (time.sleep(0.3), turn(waiting))[1]
+    stream.turn = lambda *given: (time.sleep(0.3), turn(*given))[1]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         asked = pool.submit(texts, client)
         while not service.worker.waiting:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,10 +19,11 @@ from pathlib import Path
 
 import jax
 import pytest
-from server.conftest import translator
+from server.conftest import translator, writer
 from server.test_faults import answered_beside, slow_clients
 
 from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.config import TokenizerConfig
 from transformer_jax.workdir import WorkDir
 
 pytestmark = pytest.mark.e2e
@@ -30,11 +32,14 @@ ROOT = Path(__file__).parents[2]
 LINE = "a dog runs"
 
 
-def save(place: Path, step: int, factor: float) -> None:
-    """Save a checkpoint of the tiny model, its parameters times a factor."""
-    trained, workdir = translator(), WorkDir(place)
+def save(place: Path, step: int, factor: float, make=translator) -> None:
+    """Save a checkpoint of a tiny model, its parameters times a factor."""
+    trained, workdir = make(), WorkDir(place)
     evaluation = dataclasses.replace(trained.experiment.evaluation, checkpoint="last")
-    experiment = dataclasses.replace(trained.experiment, evaluation=evaluation)
+    tgt = dataclasses.replace(trained.experiment.tgt, codec="characters")
+    codec = {"tgt": tgt, "tokenizer": TokenizerConfig()}
+    changed = {"evaluation": evaluation} | (codec if make is writer else {})
+    experiment = dataclasses.replace(trained.experiment, **changed)
     with workdir.claim(experiment):
         trained.tokenizers.save(place)
         checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
@@ -83,6 +88,22 @@ class Process:
             return error.code, json.load(error)
         except (urllib.error.URLError, ConnectionError):
             return 0, None
+
+    def streamed(self, path: str, body: dict) -> list[dict]:
+        """Return the server-sent events of an answer."""
+        given = json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", given)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+    def children(self) -> list[int]:
+        """Return the ids of the search processes."""
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid), "-f", "processes.child"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return [int(line) for line in found.stdout.split()]
 
     def text(self) -> str:
         status, answer = self.ask()
@@ -247,6 +268,60 @@ def test_the_process_exits_when_its_search_thread_dies(workdir):
         assert "the search thread has ended" in server.out.read_text()
         for held in slow:
             held.close()
+
+
+def test_processes_stream_the_text_that_a_language_model_writes(tmp_path):
+    """In parts as it grows, with and without processes."""
+    save(tmp_path / "run", 3, 1.0, writer)
+    body = {"prompt": "ab", "max_tokens": 10, "n": 3, "sample": True, "seed": 7}
+    found = []
+    for processes in (1, 2):
+        options = "--rows=2", f"--processes={processes}", "--max-tokens=10", "--max-prompt=12"
+        with running(tmp_path / "run", *options) as server:
+            whole = [row["text"] for row in server.ask("", "/api/generate", body)[1]["texts"]]
+            rows = server.streamed("/api/generate", body | {"stream": True})
+            texts = [rows[0]["prompt"]] * 3
+            for row in rows:
+                if "index" in row:
+                    texts[row["index"]] += row["text"]
+            assert texts == whole
+            stopped = server.ask("", "/api/generate", body | {"stop": [whole[0][4]]})[1]["texts"]
+            assert stopped[0]["text"] == whole[0][: 2 + whole[0][2:].index(whole[0][4])]
+            found.append(whole)
+    assert found[0] == found[1]
+
+
+def test_killed_search_processes_lose_no_request(workdir):
+    """Nor do signals that a supervisor sends to all processes of a service."""
+    with running(workdir, "--rows=2", "--processes=2", "--queue=512", "--max-texts=8") as server:
+        wanted, seen, ending = server.text(), [], threading.Event()
+
+        def client(_):
+            while not ending.is_set():
+                status, answer = server.ask(body={"texts": [LINE] * 8})
+                seen.append((status, [r["translations"][0]["text"] for r in answer["results"]]))
+
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            clients = [pool.submit(client, n) for n in range(12)]
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
+                time.sleep(1)
+                for child in server.children():
+                    os.kill(child, number)
+            server.wait_for("exit code -9; starting another")
+            time.sleep(1)
+            ending.set()
+            for future in clients:
+                future.result(120)
+        assert len(seen) > 12
+        assert all(one == (200, [wanted] * 8) for one in seen)
+        assert server.out.read_text().count("starting another") == 2
+        children = server.children()
+        server.process.kill()
+        server.process.wait()
+        end = time.monotonic() + 10
+        while any(Path(f"/proc/{child}").exists() for child in children):
+            assert time.monotonic() < end, "search processes outlive the server"
+            time.sleep(0.05)
 
 
 def test_a_client_that_stalls_after_an_early_refusal_is_cut_off(workdir):

@@ -6,9 +6,9 @@ from server.conftest import SETTINGS, translator
 
 from transformer_jax.config import DecodingConfig, SourceConfig
 from transformer_jax.data.codecs.pair import CODECS
-from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.text import live
+from transformer_jax.decoding.text.live import LivePlan
 from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
@@ -45,7 +45,7 @@ def test_shorter_sources_leave_more_positions_for_the_output(monkeypatch):
     """A source and its output share 10 positions."""
     asked = []
     monkeypatch.setattr(live, "live_shapes", lambda *given: asked.append(given))
-    monkeypatch.setattr(live, "_stream", lambda *_: object.__new__(LiveStream))
+    monkeypatch.setattr(live, "_plan", lambda *_: object.__new__(LivePlan))
     left = lambda self, ids, *_: Sentence(ids, 10 - len(ids))  # noqa: E731
     monkeypatch.setattr(Translator, "sentence", left)
     served = translator().translator()

@@ -33,7 +33,7 @@ The fields of decoding, evaluation and data can be changed."""
 
 # Limits: the field of server/settings.py, its unit, its meaning.
 _LIMITS = {
-    "rows": ("N", "texts decoded at a time on each device"),
+    "rows": ("N", "texts searched at a time by each process, or on each accelerator"),
     "queue": ("N", "most texts that wait; requests beyond are refused: 429"),
     "timeout": ("SECONDS", "in which a text must be finished: else 504"),
     "max_body": ("BYTES", "per request"),
@@ -71,11 +71,14 @@ def main(argv: Sequence[str]) -> int:
     open_many_files()
     settings = _settings(arguments)
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
-    load, steps = _loading(arguments.workdir, checkpoint, experiment, overrides, settings)
+    pool = _pool(arguments.processes)
+    load, steps = _loading(arguments.workdir, checkpoint, experiment, settings, pool)
     service = Service(load, settings, steps)
     server = Server(application(service), service, arguments.drain, arguments.watch)
     server.run([place])
     code = 70 if server.failed else 0
+    if pool is not None:
+        pool.close()
     if service.loading:  # an interpreter that ends while XLA compiles is aborted
         logging.shutdown()
         os._exit(code)
@@ -97,6 +100,8 @@ def _parser() -> Parser:
         default = getattr(Settings, name)
         add(f"--{name.replace('_', '-')}", type=type(default), default=default, metavar=unit,
             help=f"{what}; default: %(default)s")  # fmt: skip
+    add("--processes", type=int, metavar="N", help="that search, each on its share of the cores; "
+        "default: one per core, up to 4; with an accelerator, only the server's own")  # fmt: skip
     add("--drain", type=float, default=60.0, metavar="SECONDS", help="for requests to finish "
         "after SIGTERM; default: %(default)s")  # fmt: skip
     add("--watch", type=float, default=0.0, metavar="SECONDS", help="how often to look for a "
@@ -151,9 +156,28 @@ def _settings(arguments: argparse.Namespace) -> Any:
     return Settings(name=name, key=key, allow_reload=arguments.allow_reload, **limits)
 
 
+def _pool(processes: int | None) -> Any:
+    """Return the search processes, or None if the server searches itself."""
+    import jax
+
+    from transformer_jax.data.encoding import cores
+
+    most = cores() if jax.default_backend() == "cpu" and hasattr(os, "fork") else 1
+    count = min(4, most) if processes is None else processes
+    if not 0 < count <= most:
+        raise UserError(
+            f"--processes={count}: must be between 1 and {most}: a core each, and a single one "
+            "with an accelerator"
+        )
+    if count == 1:
+        return None
+    from transformer_jax.decoding.processes.pool import SearchPool
+
+    return SearchPool(count)
+
+
 def _loading(
-    workdirs: Sequence[str], checkpoint: str, experiment: Experiment, overrides: Sequence,
-    settings: Any,
+    workdirs: Sequence[str], checkpoint: str, experiment: Experiment, settings: Any, pool: Any,
 ) -> tuple[Callable[[], Any], Callable[[], list[int]]]:  # fmt: skip
     """Return a function that loads the model, and one that returns the steps it would load."""
     from transformer_jax.api import load_ensemble
@@ -163,7 +187,7 @@ def _loading(
     def load() -> Served:
         trained = load_ensemble(workdirs, checkpoint)
         adjust(trained, experiment)
-        return Served(trained, experiment.decoding, settings)
+        return Served(trained, experiment.decoding, settings, pool)
 
     def steps() -> list[int]:
         found: list[int] = []

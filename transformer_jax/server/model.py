@@ -2,7 +2,8 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
@@ -10,11 +11,18 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
+from transformer_jax.decoding.processes.pool import SearchPool
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
-from transformer_jax.decoding.text.live import PREFIX, live_generation, live_translation, numbered
+from transformer_jax.decoding.text.live import (
+    PREFIX,
+    LivePlan,
+    LocalStreams,
+    live_generation,
+    live_translation,
+    numbered,
+)
 from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score_texts
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation
@@ -22,9 +30,9 @@ from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.server.settings import Settings
+from transformer_jax.server.tickets import Stream
 
 TOKENS = 512  # positions scored or aligned at a time
-
 # Kinds of search.
 TRANSLATE = "translate"  # the config's
 SINGLE = "single"  # one hypothesis, greedy or random
@@ -39,9 +47,14 @@ class Asking(NamedTuple):
 
 
 class Served:
-    """A model with its streams, compiled by `compile`. Only one thread runs streams and calls."""
+    """A model with its streams, compiled by `compile`; they are those of search processes, if there
+    is a pool. Only one thread runs streams and calls.
+    """
 
-    def __init__(self, trained: TrainedModel, decoding: DecodingConfig, settings: Settings) -> None:
+    def __init__(
+        self, trained: TrainedModel, decoding: DecodingConfig, settings: Settings,
+        pool: SearchPool | None = None,
+    ) -> None:  # fmt: skip
         objective = trained.experiment.objective
         self.trained, self.decoding, self._settings = trained, decoding, settings
         trained._check_text("serve")
@@ -57,35 +70,36 @@ class Served:
         self.aligns = self.translates and not ensemble and has_attention(
             trained.model, trained.params
         )  # fmt: skip
-        self._lock = threading.Lock()
+        self._lock, self._counted = threading.Lock(), 0
         self._translators: dict[int, Translator] = {}
-        self._counted = 0
-        self.streams: dict[str, LiveStream] = {kind: self._make(kind) for kind in self._kinds()}
+        self.plans = {kind: self._plan(kind) for kind in self._kinds()}
+        made = LocalStreams(self.plans) if pool is None else pool.add(self.plans)
+        self.streams: Mapping[str, Stream] = made.streams
+        self.renew, self._compile_streams = made.renew, made.compile
 
     def _kinds(self) -> list[str]:
         kinds = [TRANSLATE] * self.translates + [SINGLE] * self.generates
         several = self.decoding.search == "beam" and self.decoding.beam_size > 1
         return kinds + [BEAM] * (self.generates and several)
 
-    def _make(self, kind: str) -> LiveStream:
+    def _plan(self, kind: str) -> LivePlan:
         settings, params = self._settings, self.trained.params
         if kind == TRANSLATE:
             return live_translation(self.translator(1), params, settings.rows)
-        one = {"search": "beam", "beam_size": 1} if kind == SINGLE else {}
-        generator = self.generator(one, 1)
+        generator = self.generator({"search": "beam", "beam_size": 1} if kind == SINGLE else {}, 1)
         longest = min(settings.max_prompt, generator.positions)
         most = min(settings.max_tokens, generator.positions)
         rows = settings.rows if kind == SINGLE else max(1, settings.rows // 4)  # rarely asked for
         return live_generation(generator, params, rows, longest, most)
 
-    def renew(self, kind: str) -> None:
-        """Restart a stream after a failure: see `tickets.Streams`."""
-        self.streams[kind] = self._make(kind)
-
     def compile(self) -> None:
         """Compile all programs, so that no request waits for one."""
-        for stream in self.streams.values():
-            stream.compile()
+        with ThreadPoolExecutor(1) as beside:
+            streams = beside.submit(self._compile_streams)
+            self._compile_calls()
+        streams.result()
+
+    def _compile_calls(self) -> None:
         read = written = self.longest
         if self.aligns:  # the output may be longer than the source
             written = max(read, self.translator(1).sentence([0] * read, [], 0, 0).limit)
@@ -100,8 +114,8 @@ class Served:
     @property
     def positions(self) -> int | None:
         """Most pieces of a prompt and its continuation together; None: any number."""
-        found = self.generator({}, 1).positions if self.generates else NO_LIMIT
-        return found if found < NO_LIMIT else None
+        most = self.generator({}, 1).positions if self.generates else NO_LIMIT
+        return most if most < NO_LIMIT else None
 
     @property
     def longest(self) -> int:
@@ -154,7 +168,7 @@ class Served:
         wanted = n_best if self.decoding.rerank == "none" else self.decoding.hypotheses
         parts = [numbered(part, self.decoding, wanted) for part in parts]
         for part in parts:
-            if not self.streams[TRANSLATE].takes(part):
+            if not self.plans[TRANSLATE].takes(part):
                 what = "prefix" if len(part.prefix) > PREFIX else "text"
                 raise UserError(f"{what}: is longer than this server allows; shorten it")
         return Asking(TRANSLATE, parts)
@@ -228,8 +242,8 @@ class Served:
         limit = generator.limit(1, len(read), max_tokens)
         sentence = generator.sentence(read, 0, number, limit)
         if config.search == "beam" and config.beam_size > 1:
-            if config.beam_size != self.decoding.beam_size or BEAM not in self.streams:
-                only = self.decoding.beam_size if BEAM in self.streams else 1
+            if config.beam_size != self.decoding.beam_size or BEAM not in self.plans:
+                only = self.decoding.beam_size if BEAM in self.plans else 1
                 raise UserError(f"beam_size={config.beam_size}: must be 1 or {only}")
             return Asking(BEAM, [numbered(sentence, config, n)]), read
         lanes = [numbered(sentence, config, 1, lane) for lane in range(n)]

@@ -10,7 +10,7 @@ class Settings:
     name: str = "model"  # of the model, for clients
     key: str | None = None  # that clients must send; None: no key
     allow_reload: bool = False  # by POST /reload
-    rows: int = 16  # texts searched at a time per device
+    rows: int = 16  # texts searched at a time per process or device
     queue: int = 256  # most texts that may wait
     timeout: float = 60.0  # until a text must be finished
     patience: float = 10.0  # for the bytes of a request

@@ -1,6 +1,6 @@
 """Tickets of requests, and the events delivered for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -8,6 +8,9 @@ import numpy as np
 
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
+from transformer_jax.decoding.processes.spread import SpreadStream
+
+Stream = LiveStream | SpreadStream
 
 
 class Found(NamedTuple):
@@ -35,7 +38,7 @@ class Ended(NamedTuple):
 class Streams(Protocol):
     """A model, with a stream for each kind of search."""
 
-    streams: dict[str, LiveStream]
+    streams: Mapping[str, Stream]
 
     def renew(self, kind: str) -> None:
         """Restart a stream after a failure."""

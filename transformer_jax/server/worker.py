@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.server.tickets import (
     Closed,
     Found,
     Full,
+    Stream,
     Streams,
     Ticket,
     TooLarge,
@@ -33,7 +33,7 @@ log = logging.getLogger("transformer_jax")
 _BEHIND = 0.05  # seconds that each further text of a ticket queues after the one before
 _LOW = 10.0  # seconds that a ticket of low priority queues later
 
-Running = tuple[Ticket, int, LiveStream]  # a text of a ticket, and where it is searched
+Running = tuple[Ticket, int, Stream]  # a text of a ticket, and where it is searched
 
 
 class Worker:
@@ -47,6 +47,7 @@ class Worker:
         self._changed = threading.Condition()
         self._waiting: list[tuple[float, int, Ticket, int]] = []  # in order
         self._running: dict[int, Running] = {}
+        self._turning: list[tuple[Stream, Streams, str]] = []  # streams that are advanced now
         self._again: set[int] = set()  # texts that were waiting when a search failed, once
         self._calls: deque[tuple[Callable[[], Any], Future]] = deque()
         self._numbers = itertools.count()
@@ -88,16 +89,15 @@ class Worker:
             for index in range(len(ticket.sentences)):
                 place = now + _BEHIND * index, next(self._numbers), ticket, index
                 bisect.insort(self._waiting, place)
-            self._changed.notify()
+            self._notify()
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None:
         """Cancel a ticket, or one text of it; its rows are free at the next step."""
         with self._changed:
-            if index is None:
-                ticket.left.clear()
-            else:
-                ticket.left.discard(index)
-            self._changed.notify()
+            dropped = ticket.left if index is None else ticket.left & {index}
+            if dropped:
+                ticket.left -= dropped
+                self._notify()
 
     def call(self, function: Callable[[], Any], goes_on: bool = False) -> Future:
         """Have the thread call a function between two steps. A call that continues an admitted
@@ -111,14 +111,14 @@ class Worker:
         with self._changed:
             self.check(0 if goes_on else 1)
             self._calls.append((function, future))
-            self._changed.notify()
+            self._notify()
         return future
 
     def close(self, seconds: float = 10.0) -> None:
         """End all tickets, and the thread."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._notify()
         self._thread.join(seconds)
 
     def check(self, count: int) -> None:
@@ -130,6 +130,12 @@ class Worker:
         waiting = len(self._waiting) + len(self._calls)
         if count and waiting + count > self._capacity:
             raise Full(min(max(waiting * self._interval, 1.0), 60.0))
+
+    def _notify(self) -> None:
+        """Have the thread look for what is new."""
+        self._changed.notify()
+        for stream, _, _ in self._turning:
+            stream.wake()
 
     def _work(self) -> None:
         try:
@@ -173,18 +179,21 @@ class Worker:
 
     def _turn(self) -> None:
         """Advance every stream for a moment, admitting waiting texts in order; deliver results."""
+        begun: set[int] = set()
         with self._changed:
             waiting = list(self._waiting)
-        begun: set[int] = set()
-        tickets = [ticket for _, _, ticket, _ in waiting]
-        tickets += [ticket for ticket, _, _ in self._running.values()]
-        for stream, model, kind in _streams(tickets):
+            tickets = [ticket for _, _, ticket, _ in waiting]
+            tickets += [ticket for ticket, _, _ in self._running.values()]
+            pairs = dict.fromkeys((ticket.model, ticket.kind) for ticket in tickets)
+            self._turning = [(model.streams[kind], model, kind) for model, kind in pairs]
+        for stream, model, kind in self._turning:
             asking = {n: (ticket, i, stream) for _, n, ticket, i in waiting
                       if ticket.model is model and ticket.kind == kind}  # fmt: skip
             sentences = [(n, ticket.sentences[i]) for n, (ticket, i, _) in asking.items()]
             left = asking | {n: entry for n, entry in self._running.items() if entry[2] is stream}
+            watched = {n for n, (ticket, _, _) in left.items() if ticket.watched}
             try:
-                for number, tokens, scores in stream.turn(sentences):
+                for number, tokens, scores in stream.turn(sentences, watched):
                     self._found(*left.pop(number)[:2], tokens, scores)
                     self._running.pop(number, None)
                     begun.add(number)
@@ -195,17 +204,16 @@ class Worker:
             except Exception:
                 begun |= self._failed(model, kind, left)
         with self._changed:
+            self._turning = []
             self._waiting = [entry for entry in self._waiting if entry[1] not in begun]
             self._again &= {entry[1] for entry in self._waiting}
 
-    def _tell(self, stream: LiveStream) -> None:
+    def _tell(self, stream: Stream) -> None:
         """Deliver what is written so far to watched tickets."""
-        mine = {n: entry for n, entry in self._running.items() if entry[2] is stream}
-        if any(ticket.watched for ticket, _, _ in mine.values()):
-            for number, tokens in stream.written():
-                ticket, index, _ = mine[number]
-                if ticket.watched and index in ticket.left:
-                    ticket.deliver(Written(index, tokens[0].tolist()))
+        for number, tokens in stream.written():
+            ticket, index, _ = self._running[number]
+            if index in ticket.left:
+                ticket.deliver(Written(index, tokens[0].tolist()))
 
     def _found(self, ticket: Ticket, index: int, tokens: np.ndarray, scores: np.ndarray) -> None:
         now = time.monotonic()
@@ -224,9 +232,8 @@ class Worker:
         self._again |= there.keys() - lost
         log.exception("a search failed; %d texts are lost", len(lost))
         for number in lost:
-            ticket, *_ = there[number]
             self._running.pop(number, None)
-            ticket.end(500, "the search failed; try again")
+            there[number][0].end(500, "the search failed; try again")
         model.renew(kind)
         return lost
 
@@ -240,9 +247,3 @@ class Worker:
             for _, future in self._calls:
                 if future.set_running_or_notify_cancel():
                     future.set_exception(Closed())
-
-
-def _streams(tickets: Any) -> list[tuple[LiveStream, Streams, str]]:
-    """Return the streams of some tickets, each once."""
-    pairs = dict.fromkeys((ticket.model, ticket.kind) for ticket in tickets)
-    return [(model.streams[kind], model, kind) for model, kind in pairs]

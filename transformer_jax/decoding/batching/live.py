@@ -8,7 +8,7 @@ advances a few steps at a time, between which sentences come and go.
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,9 +21,10 @@ from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
 
-# A batch advances one turn at a time. Newcomers wait for a turn to end, and each costs some
-# milliseconds; so it takes 0.03 s, up to 0.05 s if that is less than four steps. If rows are few
-# and newcomers wait in any case, 0.05 s: with a tiny model on two cores, 0.1 s served no more.
+# A batch advances one turn at a time, until a share of its rows is free, so that these are not idle
+# and results do not wait. Newcomers wait for a turn to end, and each turn costs some milliseconds:
+# so it takes at most 0.03 s, or up to 0.05 s if that is less than four steps. If rows are few and
+# newcomers wait in any case, 0.05 s: with a tiny model on two cores, 0.1 s served no more.
 _SHORT, _LONG = 0.03, 0.05
 _STEPS = 4, 32  # at least and at most
 _SHARES = 8  # of a batch's rows that can be admitted in a turn
@@ -50,7 +51,8 @@ class LiveStream:
         self, engine: Engine, mesh: Mesh, search: Search, params: Any, shapes: Sequence[BatchShape],
         form: Form,
     ) -> None:  # fmt: skip
-        self._engine, self._mesh, self._form = engine, mesh, form
+        self._engine, self._mesh = engine, mesh
+        self._watched: Collection[int] = ()
         with jax.set_mesh(mesh):
             # Numbers of the search as well, or every call puts them there again.
             everywhere = NamedSharding(mesh, PartitionSpec())
@@ -64,12 +66,16 @@ class LiveStream:
         self._moving: list[Moving] = [[] for _ in tiers]  # into each tier
         self._each = dict.fromkeys(map(id, self._batches), _SHORT)  # seconds per step
 
-    def compile(self) -> None:
-        """Compile all programs, so that no sentence waits for one."""
+    def compile(self, begin: float = 0.0) -> None:
+        """Compile all programs, so that no sentence waits for one; first those after the fraction
+        `begin` of them.
+        """
+        tiers = zip(self._tiers, [*self._tiers[1:], []], strict=True)
+        batches = [(rows, beyond) for tier, beyond in tiers for rows in tier]
+        first = int(begin * len(batches))
         with jax.set_mesh(self._mesh):
-            for tier, beyond in zip(self._tiers, [*self._tiers[1:], []], strict=True):
-                for rows in tier:
-                    rows.compile(_queue(rows), beyond)
+            for rows, beyond in batches[first:] + batches[:first]:
+                rows.compile(_queue(rows), beyond)
 
     @property
     def _batches(self) -> list[Rows]:
@@ -87,19 +93,17 @@ class LiveStream:
         """Number of sentences that can be searched at a time."""
         return sum(rows.owners.size for rows in self._batches)
 
-    def takes(self, sentence: Sentence) -> bool:
-        """Return whether there is a shape for a sentence."""
-        shape = self._tiers[-1][0].shape
-        fits = len(sentence.ids) <= shape.src_length and sentence.limit <= shape.room
-        return fits and len(sentence.prefix) <= self._form.prefix
-
-    def turn(self, waiting: Iterable[tuple[int, Sentence]] = ()) -> Iterator[Found]:
+    def turn(
+        self, waiting: Iterable[tuple[int, Sentence]] = (), watched: Collection[int] = ()
+    ) -> Iterator[Found]:
         """Advance for a moment, admitting waiting sentences where there are rows; yield results.
-        Sentences admitted but not finished are among `numbers` afterwards.
+        Sentences admitted but not finished are among `numbers` afterwards, and what those among
+        `watched` have so far is then `written`.
 
         First come, first served, except that sentences that wait for a row may be passed by shorter
         or longer ones.
         """
+        self._watched = watched
         self._move()
         queues = self._queues(waiting)
         with jax.set_mesh(self._mesh):
@@ -112,11 +116,14 @@ class LiveStream:
                             self._moving[level + 1] += paused
 
     def written(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the number of each sentence and what it has written so far, [W l]."""
+        """Yield the number of each watched sentence and what it has written so far, [W l]."""
         with jax.set_mesh(self._mesh):
             for rows in self._batches:
-                if (rows.owners >= 0).any():
-                    yield from rows.written()
+                if not set(self._watched).isdisjoint(rows.owners.ravel().tolist()):
+                    yield from (item for item in rows.written() if item[0] in self._watched)
+
+    def wake(self) -> None:
+        """Do nothing: a turn never waits."""
 
     def release(self, number: int) -> None:
         """Drop a sentence; its row is free at once."""
@@ -159,9 +166,9 @@ class LiveStream:
 
     def _go_on(self, rows: Rows, queues: Queues) -> Generator[Found, None, Moving]:
         """Advance a batch for a moment, admitting from queues; return those with no room left."""
-        devices = self._engine.devices
         given = queues.devices or [[] for _ in rows.owners], _queue(rows)
-        wake = np.full(devices, (rows.shape.rows - rows.shape.share) * queues.full)
+        active = (rows.owners >= 0).sum(1) + [len(queue) for queue in given[0]]
+        wake = np.maximum(np.minimum(active, rows.shape.rows) - rows.shape.share, 0)
         each, (least, most), began = self._each[id(rows)], _STEPS, time.perf_counter()
         seconds = _LONG if queues.full else np.clip(least * each, _SHORT, _LONG)
         steps = int(np.clip(seconds / each, 1, most))

@@ -107,6 +107,7 @@ class Rows:
         self._next_rows = next_rows
         self.owners = np.full((engine.devices, shape.rows), -1)
         self._state = engine.empty(params, search, shape, form)
+        self._outcomes: dict[int, Layout] = {}
 
     def drain(
         self, queues: Sequence[Queue], size: int, wake: np.ndarray, steps: int = int(ENDLESS)
@@ -125,7 +126,9 @@ class Rows:
             self._params, self._search, self._state,
             jax.device_put(words, self._engine.sharding), layout=layout, share=self.shape.share,
         )  # fmt: skip
-        found = self._outcome(size).split(np.asarray(words))
+        if size not in self._outcomes:
+            self._outcomes[size] = self._outcome(size)
+        found = self._outcomes[size].split(np.asarray(words))
         numbers = np.concatenate([self.owners, owners], axis=1)
         staying = found.places.reshape(self.owners.shape)
         came = np.arange(owners.shape[1]) < found.entered[:, None]

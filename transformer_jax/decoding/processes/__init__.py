@@ -1,0 +1,1 @@
+"""Live streams in processes of their own, one on each core."""
