@@ -171,7 +171,7 @@ def _pool(processes: int | None) -> Any:
         )
     if count == 1:
         return None
-    from transformer_jax.decoding.processes.pool import SearchPool
+    from transformer_jax.server.processes.pool import SearchPool
 
     return SearchPool(count)
 

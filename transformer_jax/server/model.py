@@ -12,7 +12,6 @@ from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.batching.rows import Sentence
-from transformer_jax.decoding.processes.pool import SearchPool
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
 from transformer_jax.decoding.text.live import (
@@ -29,6 +28,7 @@ from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
+from transformer_jax.server.processes.pool import SearchPool
 from transformer_jax.server.settings import Settings
 from transformer_jax.server.tickets import Stream
 

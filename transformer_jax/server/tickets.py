@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
-from transformer_jax.decoding.processes.spread import SpreadStream
+from transformer_jax.server.processes.spread import SpreadStream
 
 Stream = LiveStream | SpreadStream
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import transformer_jax
 from transformer_jax import parts
-from transformer_jax.decoding.processes import child
-from transformer_jax.decoding.processes.spread import SpreadStream
 from transformer_jax.decoding.text.live import LivePlan
+from transformer_jax.server.processes import child
+from transformer_jax.server.processes.spread import SpreadStream
 
 log = logging.getLogger("transformer_jax")
 

@@ -14,11 +14,11 @@ from decoding.lines import LINES, parts
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.rows import Sentence
-from transformer_jax.decoding.processes.child import Searcher, Texts
-from transformer_jax.decoding.processes.pool import SearchPool
-from transformer_jax.decoding.processes.spread import SpreadStream
 from transformer_jax.decoding.text.live import live_translation, numbered
 from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.server.processes.child import Searcher, Texts
+from transformer_jax.server.processes.pool import SearchPool
+from transformer_jax.server.processes.spread import SpreadStream
 
 KEY = 1, "k"
 MANY = [line for line in LINES if line.strip()] * 4

@@ -11,8 +11,8 @@ import numpy as np
 from transformer_jax.decoding.batching.rows import Found, Sentence
 
 if TYPE_CHECKING:
-    from transformer_jax.decoding.processes.pool import SearchPool, SearchProcess
     from transformer_jax.decoding.text.live import LivePlan
+    from transformer_jax.server.processes.pool import SearchPool, SearchProcess
 
 log = logging.getLogger("transformer_jax")
 
