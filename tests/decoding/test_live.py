@@ -98,18 +98,20 @@ def step(stream: LiveStream, numbers):
     assert not list(stream.turn((number, ALWAYS[0]) for number in numbers))
 
 
-@pytest.mark.parametrize(("crowd", "rows"), [(1, 1), (4, 1), (5, 4), (11, 4)])
-def test_all_sentences_share_the_smallest_suitable_batch(crowd, rows):
-    """The smallest batch on two devices that holds half of them; the others stay empty."""
+@pytest.mark.parametrize("per_row", [2, 4])
+@pytest.mark.parametrize(("more", "rows"), [(-1, 1), (0, 1), (1, 4), (2, 4)])
+def test_all_sentences_share_the_smallest_suitable_batch(monkeypatch, per_row, more, rows):
+    """The smallest batch on two devices that holds a half or a quarter; the others stay empty."""
     stream = live("beam")
-    step(stream, range(crowd))
+    monkeypatch.setattr(stream, "_per_row", per_row)
+    step(stream, range(DEVICES * per_row + more))
     used = [batch.shape.rows for batch in stream._batches if (batch.owners >= 0).any()]
     for number in stream.numbers:
         stream.release(number)
     assert used == [rows]
 
 
-@pytest.mark.parametrize(("crowd", "stay", "joined"), [(5, 2, 4), (5, 1, 1)])
+@pytest.mark.parametrize(("crowd", "stay", "joined"), [(9, 2, 4), (9, 1, 1)])
 def test_a_new_sentence_joins_the_running_batch(crowd, stay, joined):
     """Even if what remains would fit a smaller one, unless that fills at most a quarter of it."""
     stream = live("beam")
