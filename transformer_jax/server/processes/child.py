@@ -142,6 +142,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # the parent decides when searches end
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    os.nice(5)  # the server goes first: it has little to do, and refuses what is too much
     import jax
 
     from transformer_jax.experiments.process import keep_freed_memory, use_compilation_cache
