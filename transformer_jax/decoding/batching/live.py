@@ -45,9 +45,9 @@ class LiveStream:
 
     A sentence starts in a batch of the shortest shape that fits it: the smallest that could hold
     half of all that run or wait (a quarter on CPUs), or a larger one that is running and not far
-    too large. So a few sentences go through a small batch, whose steps are short, and many through a large one alone,
-    since batches take turns. Those that outgrow their room move on. All requests have the form
-    `form`. Not thread-safe.
+    too large. So a few sentences go through a small batch, whose steps are short, and many through
+    a large one alone, since batches take turns. Those that outgrow their room move on. All requests
+    have the form `form`. Not thread-safe.
     """
 
     def __init__(
