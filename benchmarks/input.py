@@ -201,7 +201,7 @@ def kill_and_resume(arguments: argparse.Namespace) -> None:
     process.wait()
     rate = (2 * arguments.pairs - kept) / 2 / (time.perf_counter() - half)
     print_row({"stage": "resumed", "first_new_lines_after_s": round(resumed - half, 2),
-               "processes": cores(), "pairs_per_s": round(rate)}, arguments)  # fmt: skip
+               "processes": len(cores()), "pairs_per_s": round(rate)}, arguments)  # fmt: skip
 
 
 def print_row(row: dict[str, Any], arguments: argparse.Namespace) -> None:

@@ -349,7 +349,7 @@ def test_requests_refused_by_an_overloaded_server_are_counted():
     """The counts are those of the server, and every request is answered."""
     serve, stream = script("serve"), Paced(rows=2)
     turn, stream.open = stream.turn, True
-    stream.turn = lambda waiting: (time.sleep(0.05), turn(waiting))[1]  # twenty texts a second
+    stream.turn = lambda *given: (time.sleep(0.05), turn(*given))[1]  # twenty texts a second
     with listening(stand_in(stream, queue=8)) as (address, service):
         port = int(address.rstrip("/").rpartition(":")[2])
         bodies = [{"text": "a dog"}] * 60

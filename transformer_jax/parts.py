@@ -117,7 +117,7 @@ def admitted() -> list[tuple[str, bytes]]:
 
 
 def admit_text(path: str, text: bytes) -> None:
-    """Admit a file of another process, and execute it: what it defines can now be unpickled."""
+    """Admit a file of another process, and execute it, so that what it defines can be received."""
     _ = _ever[_File(path, text).digest].contents
 
 

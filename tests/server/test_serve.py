@@ -346,6 +346,8 @@ def test_invalid_arguments_are_rejected(workdir):
         (["--port=99999999"], "must lie between 0 and 65535"),
         (["--max-texts=999"], "is more than --queue=256"),
         (["--rows=0"], "must be above 0"),
+        (["--processes=0"], "--processes=0: must be between 1 and"),
+        (["--processes=999"], "--processes=999: must be between 1 and"),
         (["--timeout=nan"], "must be above 0"),
         (["--watch=-1"], "--watch=-1.0: must be a number of seconds, at least 0"),
     ):

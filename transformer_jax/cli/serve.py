@@ -162,7 +162,7 @@ def _pool(processes: int | None) -> Any:
 
     from transformer_jax.data.encoding import cores
 
-    most = cores() if jax.default_backend() == "cpu" and hasattr(os, "fork") else 1
+    most = len(cores()) if jax.default_backend() == "cpu" and hasattr(os, "fork") else 1
     count = min(4, most) if processes is None else processes
     if not 0 < count <= most:
         raise UserError(

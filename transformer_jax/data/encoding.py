@@ -75,10 +75,10 @@ def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
     return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
 
 
-def cores() -> int:
-    """Return the number of cores this process may use."""
-    lent = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
+def cores() -> list[int]:
+    """Return the numbers of the cores that this process may use."""
+    lent = hasattr(os, "sched_getaffinity")  # not on all systems
+    return sorted(os.sched_getaffinity(0)) if lent else list(range(os.cpu_count() or 1))
 
 
 def encoded(encoder: Encoder, jobs: Iterable[Job], processes: int) -> Iterator[Ragged]:

@@ -176,7 +176,7 @@ def _grow(
         for side, encoder, lines in zip(sides, encoders, texts, strict=True):
             jobs = jobs_of(lines, times, side.lines, _CHUNK)
             many = times * len(lines) - side.lines > 2 * _CHUNK
-            for part in encoded(encoder, jobs, processes or (cores() if many else 1)):
+            for part in encoded(encoder, jobs, processes or (len(cores()) if many else 1)):
                 side.append(part)
                 done += len(part.lengths)
                 progress.reached(done)

@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 
+from transformer_jax.data.encoding import cores
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.prepare import Prepared
 from transformer_jax.workdir import WorkDir, append_row, read_rows, write_rows
@@ -108,9 +109,7 @@ def machine() -> dict[str, Any]:
         "devices": f"{jax.device_count()} {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": len(cores()),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.machine()}",
     }

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import jax
 
+from transformer_jax.data.encoding import cores
 from transformer_jax.disk import cache_dir
 
 # Option numbers of malloc.h: one arena for all threads, no mmap, no trimming.
@@ -26,9 +27,7 @@ def use_every_core() -> None:
     """
     given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
-        lent = hasattr(os, "sched_getaffinity")  # on Linux: the cores that this process may use
-        cores = len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
-        jax.config.update("jax_num_cpu_devices", min(4, cores))
+        jax.config.update("jax_num_cpu_devices", min(4, len(cores())))
 
 
 def keep_freed_memory() -> None:

@@ -24,7 +24,7 @@ PREFIX = 32  # most pieces of a translation's prefix
 
 @dataclass(frozen=True)
 class LivePlan:
-    """All that a live stream is made from. It can be pickled, for another process to make it."""
+    """All that a live stream is made from; another process can make it from a copy."""
 
     models: tuple[Model, ...]
     ensemble: str
@@ -47,10 +47,13 @@ class LivePlan:
         return fits and len(sentence.prefix) <= self.form.prefix
 
     def moved(self) -> "LivePlan":
-        """Return it with its arrays in the host's memory, to be pickled."""
-        return dataclasses.replace(
-            self, search=jax.device_get(self.search), params=jax.device_get(self.params)
-        )
+        """Return it with its arrays in the host's memory, to be sent to another process."""
+        arrays = {"search": jax.device_get(self.search), "params": jax.device_get(self.params)}
+        return dataclasses.replace(self, **arrays)
+
+    def placed(self) -> "LivePlan":
+        """Return it with its parameters on a device, so that its streams share them."""
+        return dataclasses.replace(self, params=jax.device_put(self.params))
 
 
 class LocalStreams:

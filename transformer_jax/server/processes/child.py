@@ -100,7 +100,7 @@ class Searcher:
             try:
                 for path, text in files:
                     parts.admit_text(path, text)
-                plans = pickle.loads(pickled)
+                plans = {kind: plan.placed() for kind, plan in pickle.loads(pickled).items()}
                 texts = {kind: Texts(plan.stream()) for kind, plan in plans.items()}
                 for one in texts.values():
                     one.stream.compile(begin)

@@ -22,6 +22,7 @@ from typing import Any
 
 import transformer_jax
 from transformer_jax import parts
+from transformer_jax.data.encoding import cores
 from transformer_jax.decoding.text.live import LivePlan
 from transformer_jax.server.processes import child
 from transformer_jax.server.processes.spread import SpreadStream
@@ -117,15 +118,13 @@ class SearchPool:
     """Processes that share the cores. One that ends is replaced, and its texts start again."""
 
     def __init__(self, count: int) -> None:
-        lent = hasattr(os, "sched_getaffinity")
-        cores = sorted(os.sched_getaffinity(0)) if lent else list(range(os.cpu_count() or 1))
         self.news = threading.Event()  # there may be something to do
         self.gone: deque[int] = deque()  # models that nobody uses any more
         self._plans: dict[int, Plans] = {}
         self._streams: weakref.WeakValueDictionary[child.Key, SpreadStream]
         self._streams = weakref.WeakValueDictionary()
         self._numbers, self._closed, self._lock = 0, False, threading.Lock()
-        self._all = [self._process(cores[index::count]) for index in range(count)]
+        self._all = [self._process(cores()[index::count]) for index in range(count)]
 
     @property
     def processes(self) -> list[SearchProcess]:
