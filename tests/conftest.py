@@ -63,7 +63,7 @@ MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 def pytest_configure(config):
     """Compile with fewer optimisations, as tiny programs take longer to compile than to run.
 
-    `make oracle`, e2e tests and other processes that a test starts compile as usual.
+    `make oracle`, e2e tests and other processes that a test starts compile as usual, but for a few.
     """
     quick = "not oracle" in config.option.markexpr
     jax.config.update("jax_disable_most_optimizations", quick)

@@ -65,7 +65,6 @@ def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[s
         f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2",
     ]  # fmt: skip
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "PYTHONPATH": str(ROOT)}
-    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # they compile in half the time
     processes = []
     for number in range(2):
         with open(home / f"{name}.{number}.err", "w") as errors:
@@ -101,11 +100,12 @@ def assert_close(one: WorkDir, other: WorkDir) -> None:
             assert value == (its[key] if exact else pytest.approx(its[key], rel=1e-5)), key
 
 
-def test_a_run_moves_from_two_processes_to_one(home):
+def test_a_run_moves_from_two_processes_to_one(home, monkeypatch):
     """3 steps by two processes with 2 devices each, then 3 by one with 1, equal 6 steps by one.
 
     Both ends use one program, that of other tests, so that it is compiled once.
     """
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # both compile in half the time
     three = changed(3, (1, 2, 2))  # parameters are divided between the processes
     assert wait(start(home, "two", three, devices=2), 900) == [0, 0], shown(home, "two")
     shared, alone = WorkDir(home / "two"), WorkDir(home / "one")

@@ -162,12 +162,12 @@ def _pool(processes: int | None) -> Any:
 
     from transformer_jax.data.encoding import cores
 
-    most = len(cores()) if jax.default_backend() == "cpu" and hasattr(os, "fork") else 1
-    count = min(4, most) if processes is None else processes
+    most = len(cores()) if jax.default_backend() == "cpu" and os.name == "posix" else 1
+    count = min(jax.local_device_count(), most) if processes is None else processes
     if not 0 < count <= most:
         raise UserError(
-            f"--processes={count}: must be between 1 and {most}: a core each, and a single one "
-            "with an accelerator"
+            f"--processes={count}: must be between 1 and {most}, the number of cores, or 1 on "
+            "accelerators"
         )
     if count == 1:
         return None

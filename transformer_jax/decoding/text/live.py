@@ -46,12 +46,12 @@ class LivePlan:
         fits = len(sentence.ids) <= shape.src_length and sentence.limit <= shape.room
         return fits and len(sentence.prefix) <= self.form.prefix
 
-    def moved(self) -> "LivePlan":
+    def to_host(self) -> "LivePlan":
         """Return it with its arrays in the host's memory, to be sent to another process."""
         arrays = {"search": jax.device_get(self.search), "params": jax.device_get(self.params)}
         return dataclasses.replace(self, **arrays)
 
-    def placed(self) -> "LivePlan":
+    def to_device(self) -> "LivePlan":
         """Return it with its parameters on a device, so that its streams share them."""
         return dataclasses.replace(self, params=jax.device_put(self.params))
 

@@ -35,7 +35,7 @@ class Texts:
 
 
 class Searcher:
-    """Turns of all streams. Messages arrive in a thread and are heeded between turns; another
+    """Turns of all streams. Messages arrive in a thread and are handled between turns; another
     thread sends those of a moment together.
     """
 
@@ -100,13 +100,13 @@ class Searcher:
             try:
                 for path, text in files:
                     parts.admit_text(path, text)
-                plans = {kind: plan.placed() for kind, plan in pickle.loads(pickled).items()}
+                plans = {kind: plan.to_device() for kind, plan in pickle.loads(pickled).items()}
                 texts = {kind: Texts(plan.stream()) for kind, plan in plans.items()}
                 for one in texts.values():
                     one.stream.compile(begin)
                 self._inbox.put(("loaded", model, plans, texts))
             except Exception as error:
-                self._inbox.put(("lack", model, f"{type(error).__name__}: {error}"))
+                self._inbox.put(("not_loaded", model, f"{type(error).__name__}: {error}"))
 
         threading.Thread(target=load, daemon=True).start()
 
@@ -115,7 +115,7 @@ class Searcher:
         self._texts |= {(model, kind): one for kind, one in texts.items()}
         self._outbox.put(("loaded", model, None))
 
-    def _lack(self, model: int, reason: str) -> None:
+    def _not_loaded(self, model: int, reason: str) -> None:
         self._outbox.put(("loaded", model, reason))
 
     def _forget(self, model: int) -> None:

@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,8 @@ class SearchProcess:
 
     def send(self, *message: Any) -> None:
         """Send a message; nothing happens if the process has ended."""
-        try:
-            with self._sending:
-                self._connection.send(message)
-        except OSError:
-            pass  # `ended` is called
+        with self._sending, suppress(OSError):  # `ended` is called
+            self._connection.send(message)
 
     def load(self, model: int, *values: Any) -> Future[None]:
         """Have it make and compile the streams of a model."""
@@ -124,7 +122,9 @@ class SearchPool:
         self._streams: weakref.WeakValueDictionary[child.Key, SpreadStream]
         self._streams = weakref.WeakValueDictionary()
         self._numbers, self._closed, self._lock = 0, False, threading.Lock()
-        self._all = [self._process(cores()[index::count]) for index in range(count)]
+        self._all: list[SearchProcess] = []
+        with self._lock:
+            self._all += [self._process(cores()[index::count]) for index in range(count)]
 
     @property
     def processes(self) -> list[SearchProcess]:
@@ -147,9 +147,11 @@ class SearchPool:
         """Have processes make and compile the streams of a model, and wait for it.
 
         Raises:
-          RuntimeError: if one could not.
+          RuntimeError: if one could not, or there is none.
         """
-        pickled = pickle.dumps({kind: plan.moved() for kind, plan in self._plans[model].items()})
+        if not processes:
+            raise RuntimeError("all search processes have ended")
+        pickled = pickle.dumps({kind: plan.to_host() for kind, plan in self._plans[model].items()})
         # Each begins with other programs, and finds those of the others in the cache.
         given = [index / len(processes) for index in range(len(processes))]
         futures = [process.load(model, parts.admitted(), pickled, begin)
@@ -193,21 +195,23 @@ class SearchPool:
         with self._lock:
             if self._closed:
                 return
-            new = [self._process(process.cores)] if process.models else []
-            self._all = self.processes + new
+            new = self._process(process.cores) if process.models else None
+            self._all = self.processes + ([new] if new else [])
         code = process.wait()
         what = "starting another" if new else "it was not ready yet"
         log.error("a search process ended, exit code %s; %s", code, what)
         for stream in list(self._streams.values()):
             stream.hear(process, "ended", f"a search process ended, exit code {code}")
         self.news.set()
+        if new is None:
+            return
         try:
-            for model in list(self._plans) if new else []:
-                self.load(model, new)
+            for model in list(self._plans):
+                self.load(model, [new])
         except RuntimeError as error:
             log.error("a search process could not be replaced: %s", error)
-            new[0].models.clear()  # so that it is not replaced again
-            new[0].kill()
+            new.models.clear()  # so that it is not replaced again
+            new.kill()
 
 
 class SpreadStreams:
