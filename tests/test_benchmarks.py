@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from server.conftest import listening, stand_in
 from server.test_limits import Paced
+from tiny import MODEL, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import ModelConfig
@@ -362,3 +363,17 @@ def test_requests_refused_by_an_overloaded_server_are_counted():
     )
     assert float(counts["429"]) == found["refused"] > 0
     assert float(counts["200"]) == 60 - found["refused"] > 0
+
+
+def test_a_widened_model_computes_the_same():
+    """Repeated features, heads and units, and added layers, change no logit."""
+    widen = script("widen")
+    small = dataclasses.replace(MODEL, residual="pre_norm")
+    sizes = {"d_model": 64, "d_ff": 72, "num_heads": 4, "head_dim": 12}
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 3}
+    learned = {"positions": "learned", "max_positions": widen.POSITIONS}
+    large = dataclasses.replace(small, **sizes, **layers, **learned)
+    batch = alone(random_store([(5, 4), (3, 6)]), 2, 6, 6)
+    model, params = make(small)
+    found = logits_of(build(large, VOCAB, VOCAB), widen.widened(small, params, large, VOCAB), batch)
+    np.testing.assert_allclose(found, logits_of(model, params, batch), atol=1e-5)
