@@ -275,3 +275,21 @@ def logits_of(model, params, batch: Batch):
 def _logits(model):
     """Jitted: compiled one by one, a model's operations take several times as long."""
     return jax.jit(lambda params, batch: model.outputs(params, batch, None)["tokens"].logits())
+
+
+class Stepping:
+    """A model's Stepper, each of whose methods is compiled for the shapes that it is given."""
+
+    def __init__(self, model, params) -> None:
+        self._model, self._params = model, params
+
+    def __getattr__(self, method: str):
+        return functools.partial(self._call, method)
+
+    def _call(self, method: str, *given, **sizes: int):
+        return _method(self._model, method, **sizes)(self._params, *given)
+
+
+@functools.cache
+def _method(model, method: str, **sizes: int):
+    return jax.jit(lambda params, *given: getattr(model.stepper(params), method)(*given, **sizes))

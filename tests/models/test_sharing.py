@@ -1,6 +1,7 @@
 """Shared layers, and layers that a step drops."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ DECODER = dataclasses.replace(
 )  # fmt: skip
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def loss_of(config, params, key=None):
     """Return the loss of a batch, in training mode if there is a key."""
     model = build(config, VOCAB, VOCAB)

@@ -1,6 +1,5 @@
 """Decoding step by step with a cache gives the logits of one pass over the whole target."""
 
-import functools
 from dataclasses import replace
 
 import jax
@@ -13,6 +12,7 @@ from tiny import (
     UNPACKED,
     VARIANTS,
     VOCAB,
+    Stepping,
     alone,
     logits_of,
     make,
@@ -53,29 +53,20 @@ WITHOUT_SLOTS = {
 LIKE_BASE = [n for n, c in VARIANTS.items() if replace(c, remat="none") == VARIANTS[BASE]]
 
 
-@functools.cache
-def jitted(model, method: str, **sizes: int):
-    """Return a method of a Stepper as a function of parameters and arrays."""
-    return jax.jit(lambda params, *given: getattr(model.stepper(params), method)(*given, **sizes))
-
-
 class Decoding:
     """A Stepper's state, the text of each hypothesis, and all logits computed so far."""
 
     def __init__(self, model, params) -> None:
-        self.model, self.params = model, params
+        self.stepper = Stepping(model, params)
         batch, room = Batch(jax.tree.map(jnp.asarray, SOURCES.src), None, {}), ROOM
         if model.config.architecture == "decoder":  # its prompt stands for the source
             prompt = batch.src._replace(rank=jnp.zeros_like(batch.src.pos))
             batch, room = Batch(None, prompt, {}), ROOM - 6 // WIDTH
-        self.state = self.call("start", batch, width=WIDTH, length=room)
+        self.state = self.stepper.start(batch, width=WIDTH, length=room)
         self.texts = [[[] for _ in range(WIDTH)] for _ in range(ROWS)]
         self.random = np.random.default_rng(0)
         self.asked: list[tuple[int, list[int]]] = []  # a row and a text in it
         self.answered: list[np.ndarray] = []  # logits after the last tokens of the text, [T V]
-
-    def call(self, method: str, *given, **sizes: int):
-        return jitted(self.model, method, **sizes)(self.params, *given)
 
     def follow(self, program) -> None:
         for what in program:
@@ -92,8 +83,8 @@ class Decoding:
         tokens = self.random.integers(UNK, VOCAB, (ROWS, WIDTH, count))
         first = np.array([[len(row[0])] for row in self.texts])
         positions = first + np.arange(count)
-        logits, _, self.state = self.call(
-            "step", self.state, jnp.asarray(tokens, jnp.int32), jnp.asarray(positions, jnp.int32),
+        logits, _, self.state = self.stepper.step(
+            self.state, jnp.asarray(tokens, jnp.int32), jnp.asarray(positions, jnp.int32),
             jnp.ones(ROWS, bool),
         )  # fmt: skip
         for row, lane in np.ndindex(ROWS, WIDTH):
@@ -104,19 +95,19 @@ class Decoding:
     def grow(self, slots: int) -> None:
         """Make room after a longer prompt, or beside a longer source."""
         shared, src_length = (8, 8) if self.state.src_seg is None else (0, slots - 4)
-        sizes = {"src_length": src_length, "length": (slots - shared) // WIDTH}
-        self.state = self.call("grow", self.state, **sizes)
+        length = (slots - shared) // WIDTH
+        self.state = self.stepper.grow(self.state, src_length=src_length, length=length)
         lanes = self.state.lanes
         assert lanes.seen.shape[2] == (slots if lanes.slotted else 0)
 
     def reorder(self) -> None:
         parents = self.random.integers(0, WIDTH, (ROWS, WIDTH))
-        self.state = self.call("reorder", self.state, jnp.asarray(parents, jnp.int32))
+        self.state = self.stepper.reorder(self.state, jnp.asarray(parents, jnp.int32))
         self.texts = [[self.texts[r][p] for p in parents[r]] for r in range(ROWS)]
 
     def rewind(self, back: list[int]) -> None:
         kept = [len(row[0]) - n for row, n in zip(self.texts, back, strict=True)]
-        self.state = self.call("rewind", self.state, jnp.asarray(kept, jnp.int32))
+        self.state = self.stepper.rewind(self.state, jnp.asarray(kept, jnp.int32))
         self.texts = [[t[:n] for t in row] for row, n in zip(self.texts, kept, strict=True)]
 
     def in_one_pass(self, model, params) -> np.ndarray:

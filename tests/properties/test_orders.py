@@ -6,7 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import BASE, MODEL, SMALL_TABLES, VARIANTS, VOCAB, alone, logits_of, make, random_store
+from tiny import (
+    BASE,
+    MODEL,
+    SMALL_TABLES,
+    VARIANTS,
+    VOCAB,
+    Stepping,
+    alone,
+    logits_of,
+    make,
+    random_store,
+)
 
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.nn.positions import POSITIONS
@@ -100,7 +111,7 @@ def test_a_window_as_long_as_the_text_equals_full_attention(name):
 def test_idle_sentences_keep_their_state(name):
     """Tokens fed to them leave no trace, nor do tokens taken back, in any sentence."""
     model, params = make(VARIANTS[name])
-    stepper = model.stepper(params)
+    stepper = Stepping(model, params)
     ids = jnp.asarray(np.random.default_rng(3).integers(UNK, VOCAB, (3, 6, 2, 3)), jnp.int32)
     sources = jax.tree.map(jnp.asarray, BATCH.src)
     awake = [True, False, True, True, False, True]
@@ -110,8 +121,9 @@ def test_idle_sentences_keep_their_state(name):
         logits, _, state = stepper.step(state, ids[number], pos, jnp.asarray(active))
         return logits, state
 
-    context = stepper.context(sources)
-    _, begun = step(stepper.start(context, 2, 6 if context.tgt is None else 7), 0, 0)
+    context = model.context(sources)
+    room = 6 if context.tgt is None else 7
+    _, begun = step(stepper.start(context, width=2, length=room), 0, 0)
     _, others = step(begun, 1, 3, active=awake)
     changed = [
         (np.asarray(before) != after).reshape(6, -1).any(1)
@@ -140,8 +152,9 @@ def test_texts_may_be_longer_than_any_in_training(scheme):
     ids = np.random.default_rng(4).integers(UNK, VOCAB, (6, 12)).astype(np.int32)
     pos = np.broadcast_to(np.arange(12, dtype=np.int32), (6, 12))
     whole = Batch(None, Side(ids, pos, np.ones_like(ids)), {})
-    stepper = model.stepper(params)
-    state = stepper.start(jax.tree.map(lambda x: jnp.asarray(x[:, :6]), whole), 1, 6)
+    stepper = Stepping(model, params)
+    before = jax.tree.map(lambda x: jnp.asarray(x[:, :6]), whole)
+    state = stepper.start(before, width=1, length=6)
     new = jnp.asarray(ids[:, None, 6:]), jnp.asarray(pos[:, :6])
     last = np.asarray(stepper.step(state, *new, jnp.ones(6, bool))[0])
     expected = np.asarray(logits_of(model, params, whole))

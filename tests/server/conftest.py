@@ -73,14 +73,6 @@ def listening(service: Service):
     thread.join()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def quick_to_compile():
-    """Disable most XLA optimisations; results stay the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def served(service: Service):
     """Yield a client of a server once it is ready."""
     with TestClient(application(service), raise_server_exceptions=False) as client:
