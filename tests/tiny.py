@@ -286,10 +286,15 @@ class Stepping:
     def __getattr__(self, method: str):
         return functools.partial(self._call, method)
 
-    def _call(self, method: str, *given, **sizes: int):
-        return _method(self._model, method, **sizes)(self._params, *given)
+    def _call(self, method: str, *given, **named):
+        sizes = {name: value for name, value in named.items() if isinstance(value, int)}
+        arrays = {name: value for name, value in named.items() if name not in sizes}
+        return _method(self._model, method, **sizes)(self._params, *given, **arrays)
 
 
 @functools.cache
 def _method(model, method: str, **sizes: int):
-    return jax.jit(lambda params, *given: getattr(model.stepper(params), method)(*given, **sizes))
+    def run(params, *given, **named):
+        return getattr(model.stepper(params), method)(*given, **sizes, **named)
+
+    return jax.jit(run)

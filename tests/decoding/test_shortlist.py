@@ -13,7 +13,7 @@ from decoding.plainly import assert_same, beam, greedy, run
 from decoding.test_beam import ASKING, LARGER, PLAIN
 from decoding.test_lines import LINES, ToyModel
 from decoding.toy import Toy
-from tiny import RECURRENT, VARIANTS, VOCAB, alone, make, random_store
+from tiny import RECURRENT, VARIANTS, VOCAB, Stepping, alone, make, random_store
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.batch import Batch
@@ -115,11 +115,11 @@ def test_logits_are_those_of_the_listed_pieces(name):
         batch = Batch(None, src, {})
     lists = np.sort(np.random.default_rng(0).permuted([range(VOCAB)] * 2, axis=1)[:, :7])
     tokens, places = jnp.asarray([[[4], [9]], [[7], [5]]], jnp.int32), jnp.zeros((2, 1), jnp.int32)
-    stepper = model.stepper(params)
+    stepper, room = Stepping(model, params), {"width": 2, "length": 4}
     given = tokens, places, jnp.ones(2, bool)
-    whole, *_ = stepper.step(stepper.start(batch, 2, 4), *given)
-    state = stepper.start(batch, 2, 4, shortlist=jnp.asarray(lists, jnp.int32))
-    found, *_ = stepper.step(stepper.grow(state, 8, 6), *given)
+    whole, *_ = stepper.step(stepper.start(batch, **room), *given)
+    state = stepper.start(batch, **room, shortlist=jnp.asarray(lists, jnp.int32))
+    found, *_ = stepper.step(stepper.grow(state, src_length=8, length=6), *given)
     expected = np.take_along_axis(np.asarray(whole), lists[:, None, None], axis=3)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 

@@ -36,6 +36,11 @@ def start(config: ModelConfig) -> dict[str, np.ndarray]:
     }
 
 
+def drawn(model):
+    """Return the initial values of a model."""
+    return jax.jit(lambda: nn.unbox(init_params(model, KEY)))()
+
+
 def expected(path: str, kernels: dict[str, float], tables: dict[str, float]) -> float | None:
     """Return a standard deviation by the module's name, or None for what is not replaced."""
     module, leaf = path.split("/")[-2:]
@@ -86,7 +91,7 @@ def test_xavier_is_uniform_within_its_bounds():
     sqrt(6 / (in + out)) (Glorot and Bengio 2010); N(0, 1 / d_model).
     """
     model = build(dataclasses.replace(BASE, num_encoder_layers=1, num_decoder_layers=1), 300, 301)
-    params = flatten_dict(nn.unbox(init_params(model, KEY)), sep="/")
+    params = flatten_dict(drawn(model), sep="/")
     outward = {"output": 4 * 36, "down": 80}
     kernels = {name: x for name, x in params.items() if name.endswith("/kernel")}
     assert {name.split("/")[-2] for name in kernels} == {*T5}
@@ -104,7 +109,7 @@ def test_xavier_is_uniform_within_its_bounds():
 def test_recurrent_matrices_are_orthogonal(kind):
     config = dataclasses.replace(BASE, architecture="decoder", num_encoder_layers=6,
                                  num_decoder_layers=1, decoder_pattern=(kind,))  # fmt: skip
-    params = flatten_dict(nn.unbox(init_params(build(config, 300, 301), KEY)), sep="/")
+    params = flatten_dict(drawn(build(config, 300, 301)), sep="/")
     (matrices,) = (x for name, x in params.items() if name.endswith("recurrent_kernel"))
     for gate in range(matrices.shape[1]):
         matrix = np.float64(matrices[:, gate])

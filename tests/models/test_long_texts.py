@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import VOCAB, random_params
+from tiny import VOCAB, Stepping, random_params
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
@@ -58,15 +58,14 @@ def test_reading_in_chunks_equals_one_pass():
     params, size, count = random_params(model), 1024, 64
     ids = np.random.default_rng(0).integers(UNK, VOCAB, (1, 8 + size * count)).astype(np.int32)
     whole = jax.jit(lambda: model.outputs(params, Batch(None, side(ids), {}), None)["tokens"])()
-    stepper, active = model.stepper(params), jnp.array([True])
+    stepper, active = Stepping(model, params), jnp.array([True])
 
-    @jax.jit
     def read(state, tokens, number):
         positions = (number * size + jnp.arange(size))[None]
         logits, _, state = stepper.step(state, tokens, positions, active)
         return logits[0, 0], state
 
-    state = stepper.start(Batch(None, side(ids[:, :8]), {}), 1, size * count)
+    state = stepper.start(Batch(None, side(ids[:, :8]), {}), width=1, length=size * count)
     found, shapes = [], []
     for number in range(count):
         tokens = ids[:, None, 8 + number * size : 8 + (number + 1) * size]

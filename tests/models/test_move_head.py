@@ -33,9 +33,19 @@ def model():
         return built, jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params)
 
 
+@jax.jit
+def _logits(params, batch):
+    return model()[0].outputs(params, batch, None)["move"].logits()
+
+
+@jax.jit
+def _hidden(params, side):
+    return model()[0].apply({"params": params}, side, False, method="encode").hidden
+
+
 def logits(*fens: str, packed: bool = False) -> np.ndarray:
     """Return the logits of each position, one per row or all in one row."""
-    built, params = model()
+    _, params = model()
     ids = np.array(CODEC.encode(fens, bos=True), np.int32)
     pos = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
     seg = np.ones_like(ids)
@@ -47,7 +57,7 @@ def logits(*fens: str, packed: bool = False) -> np.ndarray:
     src, tgt = Side(ids, pos, seg), Side(0 * asked, 0 * asked, asked)
     with jax.enable_x64():
         batch = jax.tree.map(jnp.asarray, Batch(src, tgt, {}))
-        found = built.outputs(params, batch, None)["move"].logits()
+        found = _logits(params, batch)
     return np.asarray(found).reshape(len(fens), -1)
 
 
@@ -75,7 +85,7 @@ def passed(crossing: dict, x: np.ndarray, ends: list[int]):
 
 def test_a_logit_is_what_its_definition_says(drawn):
     """A move at a time, squares by python-chess, in float64."""
-    built, params = model()
+    _, params = model()
     own = jax.tree.map(np.asarray, params["move_head"])
     changes = sorted({
         (chess.square_rank(a) - chess.square_rank(b), chess.square_file(b) - chess.square_file(a))
@@ -86,10 +96,7 @@ def test_a_logit_is_what_its_definition_says(drawn):
         ids = jnp.asarray(CODEC.encode([text], bos=True), jnp.int32)
         side = Side(ids, jnp.arange(ids.shape[1])[None], jnp.ones_like(ids))
         with jax.enable_x64():
-            x = np.asarray(
-                built.apply({"params": params}, side, False, method="encode").hidden[0],
-                np.float64,
-            )
+            x = np.asarray(_hidden(params, side)[0], np.float64)
         found = logits(text)[0]
         black = text.split()[1] == "b"
         for name, value in zip(MOVES, found, strict=True):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, random_params
+from tiny import MODEL, Stepping, random_params
 
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.build import build
@@ -79,26 +79,26 @@ def test_pictures_are_encoded_independently():
     network = build(dataclasses.replace(CONFIG, grid=(1, 3)), CHANNELS, VOCAB, single=True)
     params = random_params(network)
     turned = np.roll(VECTORS, 3, axis=1)
-    one, other = (
-        np.asarray(
-            network.apply({"params": params}, SRC._replace(inputs=x), False, method="encode").hidden
-        )
-        for x in (VECTORS, turned)
-    )
+
+    @jax.jit
+    def encoded(x):
+        side = SRC._replace(inputs=x)
+        return network.apply({"params": params}, side, False, method="encode").hidden
+
+    one, other = (np.asarray(encoded(x)) for x in (VECTORS, turned))
     np.testing.assert_allclose(one[0], np.roll(other, 3, axis=1)[0], rtol=2e-5, atol=1e-6)
 
 
 def test_stepwise_decoding_equals_teacher_forcing(model, logits):
     """For two identical hypotheses."""
     network, params = model
-    stepper, expected = network.stepper(params), logits(SRC, TGT)
+    stepper, expected = Stepping(network, params), logits(SRC, TGT)
     src = Side(*(None if x is None else jnp.asarray(x) for x in SRC))
-    state = stepper.start(stepper.context(src), 2, 4)
-    step = jax.jit(stepper.step)
+    state = stepper.start(network.context(src), width=2, length=4)
     for place in range(4):
         tokens = jnp.asarray(WORDS[:, None, place : place + 1].repeat(2, 1))
         position, active = jnp.full((2, 1), place), jnp.ones(2, bool)
-        found, attention, state = step(state, tokens, position, active)
+        found, attention, state = stepper.step(state, tokens, position, active)
         assert attention is None
         here = np.array(TGT.seg[:, place]) > 0
         for w in range(2):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, VOCAB, random_params
+from tiny import MODEL, VOCAB, logits_of, random_params
 
 from transformer_jax.config import DecodingConfig, ModelConfig, ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batch import Batch, Side, Target
@@ -41,9 +41,8 @@ def model_of(config: ModelConfig):
     return model, random_params(model)
 
 
-def logits(config: ModelConfig, batch: Batch, jit=lambda f: f) -> np.ndarray:
-    model, params = model_of(config)
-    return np.asarray(jit(lambda *a: model.outputs(*a, None)["tokens"].logits())(params, batch))
+def logits(config: ModelConfig, batch: Batch) -> np.ndarray:
+    return np.asarray(logits_of(*model_of(config), batch))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_packing_does_not_change_the_output():
     pos = np.array([[*range(6)] * 2], np.int32)
     packed = row._replace(tgt=row.tgt._replace(seg=seg, pos=pos))
     packed = jax.tree.map(lambda x: np.pad(x, ((0, 0), (0, 3))), packed)
-    found = logits(CONFIG, packed, jax.jit)[0, :12].reshape(2, 6, -1)
+    found = logits(CONFIG, packed)[0, :12].reshape(2, 6, -1)
     at = ORDERS[:2] > 0
     np.testing.assert_allclose(found[at], alone[:2][at], rtol=1e-5, atol=1e-5)
 
@@ -110,7 +109,7 @@ def test_bfloat16_is_close_to_float32():
     config = dataclasses.replace(CONFIG, **HEADS)
     batch, at = batch_of(INPUTS, ORDERS), ORDERS > 0
     expected = logits(config, batch)[at]
-    found = logits(dataclasses.replace(config, compute_dtype="bfloat16"), batch, jax.jit)[at]
+    found = logits(dataclasses.replace(config, compute_dtype="bfloat16"), batch)[at]
     assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
 

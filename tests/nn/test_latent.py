@@ -4,22 +4,23 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
-from tiny import VARIANTS, VOCAB, make
+from tiny import VARIANTS, VOCAB, Stepping, make
 
 from transformer_jax.data.batch import Side
 from transformer_jax.nn.cache import KeysValues
 
 
-def begun(stepper, width: int, length: int):
-    ones = jnp.ones((1, 3), jnp.int32)
-    return stepper.start(stepper.context(Side(VOCAB - ones, ones, ones)), width, length)
+def begun(model, params, width: int, length: int):
+    """Return a stepper, and its state after a source of three pieces."""
+    stepper, ones = Stepping(model, params), jnp.ones((1, 3), jnp.int32)
+    side = Side(VOCAB - ones, ones, ones)
+    return stepper, stepper.start(model.context(side), width=width, length=length)
 
 
 def test_the_cache_holds_the_latent_and_the_rotated_key_alone():
     """6 + 4 numbers per token, where the other layer has 6 + 3 for each of its heads."""
     config = VARIANTS["latent"]
-    model, params = make(config)
-    state = begun(model.stepper(params), 2, 5)
+    _, state = begun(*make(config), 2, 5)
     first, second, third = state.caches
     assert all(isinstance(cache, KeysValues) for cache in (first, second, third))
     slots = 2 * 5
@@ -31,9 +32,7 @@ def test_the_cache_holds_the_latent_and_the_rotated_key_alone():
 def test_the_rotated_key_is_the_only_part_that_depends_on_the_position():
     """The same token at two positions: its latent is stored twice, its key rotated."""
     config = dataclasses.replace(VARIANTS["latent"], positions="none")
-    model, params = make(config)
-    stepper = model.stepper(params)
-    state = begun(stepper, 1, 4)
+    stepper, state = begun(*make(config), 1, 4)
     token, active = jnp.full((1, 1, 1), VOCAB - 1), jnp.ones(1, bool)
     for position in range(2):
         _, _, state = stepper.step(state, token, jnp.full((1, 1), position), active)

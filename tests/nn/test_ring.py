@@ -52,12 +52,12 @@ class Held:
             self.texts[b][w] = self.texts[b][w] + new[b, w].tolist() * active[b]
 
     def reorder(self, parents) -> None:
-        self.ring = self.ring.reorder(jnp.asarray(parents))
+        self.ring = _reorder(self.ring, jnp.asarray(parents))
         self.texts = [[row[p] for p in ps] for row, ps in zip(self.texts, parents, strict=True)]
 
     def rewind(self, back) -> None:
         kept = [len(row[0]) - n for row, n in zip(self.texts, back, strict=True)]
-        self.ring = self.ring.rewind(jnp.asarray(np.array(kept) - self.begin, jnp.int32))
+        self.ring = _rewind(self.ring, jnp.asarray(np.array(kept) - self.begin, jnp.int32))
         self.texts = [[t[:n] for t in row] for row, n in zip(self.texts, kept, strict=True)]
 
     def grow(self, room: int) -> None:
@@ -78,7 +78,7 @@ class Held:
             assert {*range(len(text))[1 - REACH :]} <= {*held}
 
 
-_write = jax.jit(Ring.write)
+_write, _reorder, _rewind = (jax.jit(f) for f in (Ring.write, Ring.reorder, Ring.rewind))
 
 
 @pytest.mark.parametrize("prompts", [pytest.param(False, marks=pytest.mark.e2e), True])
@@ -120,20 +120,30 @@ def test_writes_beyond_the_room_are_dropped():
 def test_slots_are_limited_by_the_room():
     """A window wider than the texts costs nothing more."""
     for reach, size in ((3, 3), (100, ROOM)):
-        lanes = Lanes.empty(BATCH, WIDTH, ROOM, slotted=False)
-        ring = Ring.empty(lanes, reach, 1, 1, 1, jnp.dtype("float32"))
-        assert ring.seen.shape == (BATCH, WIDTH, size * WIDTH)
-        assert lanes.seen.size == 0
-        grown = ring.grow(lanes, lanes.grow(2 * ROOM, 0))
-        assert grown.pos.shape[1] == min(reach, 2 * ROOM)
+
+        def made(reach=reach):
+            lanes = Lanes.empty(BATCH, WIDTH, ROOM, slotted=False)
+            ring = Ring.empty(lanes, reach, 1, 1, 1, jnp.dtype("float32"))
+            return lanes.seen, ring.seen, ring.grow(lanes, lanes.grow(2 * ROOM, 0)).pos
+
+        slots, seen, pos = jax.eval_shape(made)
+        assert seen.shape == (BATCH, WIDTH, size * WIDTH)
+        assert slots.size == 0
+        assert pos.shape[1] == min(reach, 2 * ROOM)
 
 
 def test_a_grown_ring_has_the_shape_of_a_new_one():
     """So that sentences can move from one to the other, however far a step may rewind."""
-    lanes = Lanes.empty(BATCH, WIDTH, 4, slotted=False)
-    more = lanes.grow(20, 0)
-    one, other = (Ring.empty(x, 6, 1, 1, 1, jnp.dtype("float32")).keep(5) for x in (lanes, more))
-    one = one.grow(lanes, more)
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    shapes = [[leaf.shape for leaf in jax.tree.leaves(ring)] for ring in (one, other)]
-    assert shapes[0] == shapes[1]
+
+    def made():
+        lanes = Lanes.empty(BATCH, WIDTH, 4, slotted=False)
+        more = lanes.grow(20, 0)
+        one, other = (
+            Ring.empty(x, 6, 1, 1, 1, jnp.dtype("float32")).keep(5) for x in (lanes, more)
+        )
+        one = one.grow(lanes, more)
+        assert jax.tree.structure(one) == jax.tree.structure(other)
+        return jax.tree.leaves(one), jax.tree.leaves(other)
+
+    one, other = jax.eval_shape(made)
+    assert [leaf.shape for leaf in one] == [leaf.shape for leaf in other]

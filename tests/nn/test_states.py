@@ -66,6 +66,9 @@ def test_rows_of_one_text_equal_the_general_case():
     agree(mixed("linear", "all", seg, pos, single=True), mixed("linear", "all", seg, pos))
 
 
+follow, rewind = jax.jit(States.follow), jax.jit(States.rewind)
+
+
 def numbers(memory: States) -> list[list[int]]:
     return memory.current()[..., 0].astype(int).tolist()
 
@@ -78,18 +81,18 @@ def test_rewinding_restores_states_and_inactive_ones_stay():
     def behind(start, steps):
         return start[..., None, None] + jnp.arange(1, steps + 1)[None, None, :, None] + 0.0
 
-    memory = memory.follow(behind(jnp.zeros((2, 2)), 3), both)
+    memory = follow(memory, behind(jnp.zeros((2, 2)), 3), both)
     assert numbers(memory) == [[3, 3], [3, 3]]
-    memory = memory.rewind(jnp.array([1, 0]))
+    memory = rewind(memory, jnp.array([1, 0]))
     assert numbers(memory) == [[1, 1], [0, 0]]
-    memory = memory.rewind(jnp.array([3, 2]))  # a rewind can be undone
+    memory = rewind(memory, jnp.array([3, 2]))  # a rewind can be undone
     assert numbers(memory) == [[3, 3], [2, 2]]
-    memory = memory.follow(behind(memory.current()[..., 0] + 10, 3), jnp.array([True, False]))
+    memory = follow(memory, behind(memory.current()[..., 0] + 10, 3), jnp.array([True, False]))
     assert numbers(memory) == [[16, 16], [2, 2]]
-    assert numbers(memory.rewind(jnp.array([4, 1]))) == [[14, 14], [1, 1]]
-    memory = memory.follow(behind(memory.current()[..., 0] + 10, 1), jnp.array([False, True]))
+    assert numbers(rewind(memory, jnp.array([4, 1]))) == [[14, 14], [1, 1]]
+    memory = follow(memory, behind(memory.current()[..., 0] + 10, 1), jnp.array([False, True]))
     assert numbers(memory) == [[16, 16], [13, 13]]
-    assert numbers(memory.rewind(jnp.array([6, 2]))) == [[16, 16], [2, 2]]
+    assert numbers(rewind(memory, jnp.array([6, 2]))) == [[16, 16], [2, 2]]
     memory = States.of(jnp.zeros((1, 1)), 2).follow(jnp.array([[[[5.0]], [[7.0]]]]), both[:1])
     assert numbers(memory.reorder(jnp.array([[1, 1]]))) == [[7, 7]]
 
@@ -99,12 +102,11 @@ def test_rewinding_reaches_beyond_the_last_step():
     memory = States.of(jnp.zeros((2, 1)), 1).keep(3)
     for count in range(1, 6):
         new = jnp.full((2, 1, 1, 1), 1.0 * count)
-        memory = memory.follow(new, jnp.array([True, count < 5]))
+        memory = follow(memory, new, jnp.array([True, count < 5]))
     assert numbers(memory) == [[5], [4]]
-    assert numbers(memory.rewind(jnp.array([2, 1]))) == [[2], [1]]
-    memory = memory.rewind(jnp.array([4, 2])).follow(
-        jnp.full((2, 1, 2, 1), 9.0), jnp.array([True] * 2)
-    )
+    assert numbers(rewind(memory, jnp.array([2, 1]))) == [[2], [1]]
+    memory = rewind(memory, jnp.array([4, 2]))
+    memory = follow(memory, jnp.full((2, 1, 2, 1), 9.0), jnp.array([True] * 2))
     assert numbers(memory) == [[9], [9]]
-    assert numbers(memory.rewind(jnp.array([4, 2]))) == [[4], [2]]
+    assert numbers(rewind(memory, jnp.array([4, 2]))) == [[4], [2]]
     assert jax.tree.leaves(memory.trail)[0].shape == (2, 1, 4, 1)

@@ -94,9 +94,9 @@ def gradients(seed: int):
 
 
 def updates(tx, params, *steps):
-    state = tx.init(params)
+    state, step = jax.jit(tx.init)(params), jax.jit(tx.update)
     for gradient in steps:
-        update, state = tx.update(gradient, state, params)
+        update, state = step(gradient, state, params)
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(update)}
 
 
