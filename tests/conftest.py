@@ -108,6 +108,13 @@ def devices(request):
 
 
 @pytest.fixture(scope="module", autouse=True)
+def programs_are_kept():
+    """Leave what a module leaves, traced programs above all, out of later garbage collections."""
+    yield
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def own_log():
     """Undo what programs run by a module's tests set for the log of this process."""
     yield

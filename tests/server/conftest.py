@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import threading
 import time
 
@@ -71,6 +72,14 @@ def listening(service: Service):
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/", service
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def other_tests_stay_frozen():
+    """A server that starts collects garbage: not among all programs of earlier tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
 
 
 def served(service: Service):
