@@ -98,17 +98,30 @@ def step(stream: LiveStream, numbers):
     assert not list(stream.turn((number, ALWAYS[0]) for number in numbers))
 
 
-@pytest.mark.parametrize("per_row", [2, 4])
+@pytest.mark.parametrize("ratio", [1, 3])
 @pytest.mark.parametrize(("more", "rows"), [(-1, 1), (0, 1), (1, 4), (2, 4)])
-def test_all_sentences_share_the_smallest_suitable_batch(monkeypatch, per_row, more, rows):
-    """The smallest batch on two devices that holds a half or a quarter; the others stay empty."""
+def test_all_sentences_share_the_smallest_suitable_batch(monkeypatch, ratio, more, rows):
+    """The smallest on two devices that holds a half of them, or a quarter where a step of the next
+    one takes three times as long; the others stay empty.
+    """
     stream = live("beam")
-    monkeypatch.setattr(stream, "_per_row", per_row)
-    step(stream, range(DEVICES * per_row + more))
+    monkeypatch.setattr(stream, "_seconds_per_step", lambda batch: ratio ** (batch.shape.rows > 1))
+    monkeypatch.setattr(stream, "_enough", dict(stream._enough))
+    stream._measure()
+    step(stream, range(DEVICES * (1 + ratio) + more))
     used = [batch.shape.rows for batch in stream._batches if (batch.owners >= 0).any()]
     for number in stream.numbers:
         stream.release(number)
     assert used == [rows]
+
+
+def test_steps_are_measured_where_there_is_room_for_them():
+    """And no sentence is left behind."""
+    stream = live("beam")
+    for batch in stream._batches:
+        seconds = stream._seconds_per_step(batch)
+        assert 0 <= seconds < 1 if batch.shape.room > 5 else seconds == 0
+    assert not stream.numbers
 
 
 @pytest.mark.parametrize(("crowd", "stay", "joined"), [(9, 2, 4), (9, 1, 1)])

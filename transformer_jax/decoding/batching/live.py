@@ -20,6 +20,7 @@ from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
+from transformer_jax.vocabulary import UNK
 
 # A batch advances one turn at a time, until a share of its rows is free, so that these are not idle
 # and results do not wait. Newcomers wait for a turn to end, and each turn costs some milliseconds:
@@ -28,9 +29,8 @@ from transformer_jax.decoding.search.state import Search
 _SHORT, _LONG = 0.03, 0.05
 _STEPS = 4, 32  # at least and at most
 _SHARES = 8  # of a batch's rows that can be admitted in a turn
-# Sentences per row up to which a small batch is enough. On CPUs a step of one row takes a third of
-# the time of four rows, and a tenth of sixteen; on accelerators, about as long.
-_ON_ACCELERATORS, _ON_CPUS = 2, 4
+_PER_ROW = 2  # sentences up to which a batch is enough, until its steps are measured
+_MEASURED = 4  # steps
 
 
 class Queues(NamedTuple):
@@ -43,11 +43,12 @@ class Queues(NamedTuple):
 class LiveStream:
     """A stream of sentences through batches of these shapes, by length and then by rows.
 
-    A sentence starts in a batch of the shortest shape that fits it: the smallest that could hold
-    half of all that run or wait (a quarter on CPUs), or a larger one that is running and not far
-    too large. So a few sentences go through a small batch, whose steps are short, and many through
-    a large one alone, since batches take turns. Those that outgrow their room move on. All requests
-    have the form `form`. Not thread-safe.
+    A sentence starts in a batch of the shortest shape that fits it: the smallest that is enough for
+    all that run or wait, or a larger one that is running and not far too large. So a few sentences
+    go through a small batch, whose steps are short, and many through a large one alone, since
+    batches take turns. A batch is enough for up to 1 + r sentences per row if a step of the next
+    one takes r times as long as its own: waiting for a row then costs no more than longer steps.
+    Those that outgrow their room move on. All requests have the form `form`. Not thread-safe.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class LiveStream:
         form: Form,
     ) -> None:  # fmt: skip
         self._engine, self._mesh = engine, mesh
-        self._per_row = _ON_ACCELERATORS if engine.accelerated else _ON_CPUS
+        self._form = form
         self._watched: Collection[int] = ()
         with jax.set_mesh(mesh):
             # Numbers of the search as well, or every call puts them there again.
@@ -69,10 +70,11 @@ class LiveStream:
             ]
         self._moving: list[Moving] = [[] for _ in tiers]  # into each tier
         self._each = dict.fromkeys(map(id, self._batches), _SHORT)  # seconds per step
+        self._enough = {id(rows): _PER_ROW * rows.owners.size for rows in self._batches}
 
     def compile(self, begin: float = 0.0) -> None:
-        """Compile all programs, so that no sentence waits for one; first those after the fraction
-        `begin` of them.
+        """Compile all programs, first those after the fraction `begin` of them, so that no sentence
+        waits for one; and measure a step of each batch.
         """
         tiers = zip(self._tiers, [*self._tiers[1:], []], strict=True)
         batches = [(rows, beyond) for tier, beyond in tiers for rows in tier]
@@ -80,6 +82,38 @@ class LiveStream:
         with jax.set_mesh(self._mesh):
             for rows, beyond in batches[first:] + batches[:first]:
                 rows.compile(_queue(rows), beyond)
+            self._measure()
+
+    def _measure(self) -> None:
+        """Determine for how many sentences each batch is enough."""
+        ratios: dict[tuple[int, int], float] = {}  # by rows: much the same for longer shapes
+        for rows, more in itertools.chain(*map(itertools.pairwise, self._tiers)):
+            both = rows.shape.rows, more.shape.rows
+            if both not in ratios:
+                one, other = (self._seconds_per_step(batch) for batch in (rows, more))
+                if not (one and other):
+                    continue
+                ratios[both] = other / one
+            self._enough[id(rows)] = round((1 + ratios[both]) * rows.owners.size)
+
+    def _seconds_per_step(self, rows: Rows) -> float:
+        """Return how long a step of a full batch takes, or 0 if it has no room for a few steps."""
+        ids = [UNK] if self._form.channels is None else np.zeros((1, self._form.channels))
+        room = rows.shape.room  # and none ends before
+        sentence = Sentence(ids, room, room, shortlist=range(self._form.shortlist))
+        full = list(enumerate([sentence] * rows.shape.rows))
+        queues, wake = [full] * len(rows.owners), np.zeros(len(rows.owners))
+        few, many = 1, 1 + _MEASURED
+        took = {few: np.inf, many: np.inf}
+        for steps in (few, many) * 3:
+            began = time.perf_counter()
+            found = list(rows.drain(queues, _queue(rows), wake, steps))
+            took[steps] = min(took[steps], time.perf_counter() - began)
+            paused = (rows.owners < 0).any()
+            rows.owners[:] = -1
+            if found or paused:
+                return 0.0
+        return max(took[many] - took[few], 0.0) / _MEASURED
 
     @property
     def _batches(self) -> list[Rows]:
@@ -150,7 +184,7 @@ class LiveStream:
         crowd, chosen = waiting + sum(taken), None
         for rows, busy in zip(self._tiers[level], taken, strict=True):
             size = rows.owners.size
-            if crowd <= self._per_row * size:
+            if crowd <= self._enough[id(rows)]:
                 chosen = chosen or rows
                 if 0 < busy < size < 4 * crowd:
                     return rows
