@@ -98,17 +98,17 @@ def step(stream: LiveStream, numbers):
     assert not list(stream.turn((number, ALWAYS[0]) for number in numbers))
 
 
-@pytest.mark.parametrize("ratio", [1, 3])
+@pytest.mark.parametrize(("ratio", "enough"), [(1.5, 4), (3, 8)])
 @pytest.mark.parametrize(("more", "rows"), [(-1, 1), (0, 1), (1, 4), (2, 4)])
-def test_all_sentences_share_the_smallest_suitable_batch(monkeypatch, ratio, more, rows):
-    """The smallest on two devices that holds a half of them, or a quarter where a step of the next
-    one takes three times as long; the others stay empty.
+def test_all_sentences_share_the_smallest_suitable_batch(monkeypatch, ratio, enough, more, rows):
+    """One row on each of two devices for up to four, or for eight where a step of the next batch
+    takes three times as long as theirs; the others stay empty.
     """
     stream = live("beam")
     monkeypatch.setattr(stream, "_seconds_per_step", lambda batch: ratio ** (batch.shape.rows > 1))
     monkeypatch.setattr(stream, "_enough", dict(stream._enough))
     stream._measure()
-    step(stream, range(DEVICES * (1 + ratio) + more))
+    step(stream, range(enough + more))
     used = [batch.shape.rows for batch in stream._batches if (batch.owners >= 0).any()]
     for number in stream.numbers:
         stream.release(number)

@@ -31,6 +31,7 @@ _STEPS = 4, 32  # at least and at most
 _SHARES = 8  # of a batch's rows that can be admitted in a turn
 _PER_ROW = 2  # sentences up to which a batch is enough, until its steps are measured
 _MEASURED = 4  # steps
+_BUSY = 0.75  # of the rows of a larger batch that are searching, on average
 
 
 class Queues(NamedTuple):
@@ -46,8 +47,8 @@ class LiveStream:
     A sentence starts in a batch of the shortest shape that fits it: the smallest that is enough for
     all that run or wait, or a larger one that is running and not far too large. So a few sentences
     go through a small batch, whose steps are short, and many through a large one alone, since
-    batches take turns. A batch is enough for up to 1 + r sentences per row if a step of the next
-    one takes r times as long as its own: waiting for a row then costs no more than longer steps.
+    batches take turns. A batch is enough for as many sentences as the next one would have to hold
+    to finish more of them in the same time, by the measured seconds of their steps.
     Those that outgrow their room move on. All requests have the form `form`. Not thread-safe.
     """
 
@@ -94,7 +95,7 @@ class LiveStream:
                 if not (one and other):
                     continue
                 ratios[both] = other / one
-            self._enough[id(rows)] = round((1 + ratios[both]) * rows.owners.size)
+            self._enough[id(rows)] = round(ratios[both] / _BUSY * rows.owners.size)
 
     def _seconds_per_step(self, rows: Rows) -> float:
         """Return how long a step of a full batch takes, or 0 if it has no room for a few steps."""
