@@ -2,6 +2,7 @@
 
 import functools
 from collections import deque
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.batch_shapes import BatchShape, live_shapes
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.live import LiveStream
-from transformer_jax.decoding.batching.rows import Numbers
+from transformer_jax.decoding.batching.rows import Numbers, Rows
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.speculative import ByModel, Speculative
@@ -25,12 +26,14 @@ SHAPES = {
     "beam": [BatchShape(1, 3, 4), BatchShape(4, 3, 4), BatchShape(2, LONGEST, MOST)],
     "asked": [BatchShape(2, LONGEST, MOST)],
     "drafted": [BatchShape(2, LONGEST, MOST)],
+    "crowded": [BatchShape(12, LONGEST, MOST)],  # more rows than a turn admits
 }
 DEVICES = 2
 SEARCH = {
     "beam": SEARCHES["beam"],
     "asked": Sampling.of(DecodingConfig(beam_size=1)),  # each sentence with numbers of its own
     "drafted": Speculative(Sampling.of(DecodingConfig(beam_size=1)), ByModel(), 2),
+    "crowded": SEARCHES["beam"],
 }
 
 
@@ -115,12 +118,19 @@ def test_all_sentences_share_the_smallest_suitable_batch(monkeypatch, ratio, eno
     assert used == [rows]
 
 
-def test_steps_are_measured_where_there_is_room_for_them():
-    """And no sentence is left behind."""
-    stream = live("beam")
-    for batch in stream._batches:
-        seconds = stream._seconds_per_step(batch)
-        assert 0 <= seconds < 1 if batch.shape.room > 5 else seconds == 0
+@pytest.mark.parametrize(("name", "expected"), [("beam", [0, 0, 3]), ("crowded", [3])])
+def test_steps_are_measured_where_there_is_room_for_them(monkeypatch, name, expected):
+    """By a clock on which a call takes 7 seconds and each step 3; no sentence is left behind."""
+    stream, clock, drain = live(name), [0], Rows.drain
+
+    def timed(rows, queues, size, wake, steps):
+        clock[0] += 7 + 3 * steps
+        return drain(rows, queues, size, wake, steps)
+
+    monkeypatch.setattr(Rows, "drain", timed)
+    now = SimpleNamespace(perf_counter=lambda: clock[0])
+    monkeypatch.setattr("transformer_jax.decoding.batching.live.time", now)
+    assert [stream._seconds_per_step(batch) for batch in stream._batches] == expected
     assert not stream.numbers
 
 

@@ -373,7 +373,7 @@ def test_responses_to_a_full_queue_and_a_missed_deadline(writing, monkeypatch):
 
 
 def test_metrics(writing):
-    """No text is left waiting, once the worker has dropped the cancelled one."""
+    """No text is left waiting, once the turn that answered the last one has ended."""
     text = writing.get("/metrics").text
     assert 'transformer_jax_requests_total{endpoint="/v1/completions",status="429"}' in text
     until(lambda: "transformer_jax_waiting_texts 0.0" in writing.get("/metrics").text)

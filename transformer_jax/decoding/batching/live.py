@@ -31,7 +31,10 @@ _STEPS = 4, 32  # at least and at most
 _SHARES = 8  # of a batch's rows that can be admitted in a turn
 _PER_ROW = 2  # sentences up to which a batch is enough, until its steps are measured
 _MEASURED = 4  # steps
-_BUSY = 0.75  # of the rows of a larger batch that are searching, on average
+# Share of a larger batch's rows that are taken to be searching. Where a step of four rows takes
+# three times as long as one of a single row (tiny models on CPUs), one row for up to four sentences
+# served best.
+_BUSY = 0.75
 
 
 class Queues(NamedTuple):
@@ -47,9 +50,9 @@ class LiveStream:
     A sentence starts in a batch of the shortest shape that fits it: the smallest that is enough for
     all that run or wait, or a larger one that is running and not far too large. So a few sentences
     go through a small batch, whose steps are short, and many through a large one alone, since
-    batches take turns. A batch is enough for as many sentences as the next one would have to hold
-    to finish more of them in the same time, by the measured seconds of their steps.
-    Those that outgrow their room move on. All requests have the form `form`. Not thread-safe.
+    batches take turns. A batch is enough until the next one would finish more sentences in the same
+    time, by their steps as measured. Sentences that outgrow their room move on. All requests have
+    the form `form`. Not thread-safe.
     """
 
     def __init__(
@@ -87,32 +90,31 @@ class LiveStream:
 
     def _measure(self) -> None:
         """Determine for how many sentences each batch is enough."""
-        ratios: dict[tuple[int, int], float] = {}  # by rows: much the same for longer shapes
-        for rows, more in itertools.chain(*map(itertools.pairwise, self._tiers)):
-            both = rows.shape.rows, more.shape.rows
-            if both not in ratios:
-                one, other = (self._seconds_per_step(batch) for batch in (rows, more))
-                if not (one and other):
-                    continue
-                ratios[both] = other / one
-            self._enough[id(rows)] = round(ratios[both] / _BUSY * rows.owners.size)
+        seconds: dict[int, float] = {}  # by rows: ratios are much the same for longer shapes
+        for pair in itertools.chain(*map(itertools.pairwise, self._tiers)):
+            for rows in pair:
+                if not seconds.get(rows.shape.rows):
+                    seconds[rows.shape.rows] = self._seconds_per_step(rows)
+            own, of_next = (seconds[rows.shape.rows] for rows in pair)
+            if own and of_next:
+                size = pair[0].owners.size
+                self._enough[id(pair[0])] = round(of_next / own / _BUSY * size)
 
     def _seconds_per_step(self, rows: Rows) -> float:
-        """Return how long a step of a full batch takes, or 0 if it has no room for a few steps."""
-        ids = [UNK] if self._form.channels is None else np.zeros((1, self._form.channels))
-        room = rows.shape.room  # and none ends before
-        sentence = Sentence(ids, room, room, shortlist=range(self._form.shortlist))
-        full = list(enumerate([sentence] * rows.shape.rows))
-        queues, wake = [full] * len(rows.owners), np.zeros(len(rows.owners))
+        """Return how long a step of a batch takes, or 0 if it has no room for a few steps."""
+        room = rows.shape.room  # all of which is used: none ends before
+        sentence = Sentence([UNK], room, room, shortlist=range(self._form.shortlist))
+        queue = list(enumerate([sentence] * min(rows.shape.rows, _queue(rows))))
+        queues, wake = [queue] * len(rows.owners), np.zeros(len(rows.owners))
         few, many = 1, 1 + _MEASURED
         took = {few: np.inf, many: np.inf}
         for steps in (few, many) * 3:
             began = time.perf_counter()
             found = list(rows.drain(queues, _queue(rows), wake, steps))
             took[steps] = min(took[steps], time.perf_counter() - began)
-            paused = (rows.owners < 0).any()
+            searching = (rows.owners >= 0).sum(1)
             rows.owners[:] = -1
-            if found or paused:
+            if found or (searching < len(queue)).any():
                 return 0.0
         return max(took[many] - took[few], 0.0) / _MEASURED
 
