@@ -42,6 +42,10 @@ def parameters(
     inward = 2 if gated else 1
     bias = "feed_forward" in c.biases
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
+    if c.feed_forward == "experts":  # the router, and a bias of each score
+        shared_layer = inward * (d + bias) * c.shared_experts * c.d_ff
+        shared_layer += (c.shared_experts * c.d_ff + bias) * d if c.shared_experts else 0
+        feed_forward = c.num_experts * (feed_forward + d + 1) + shared_layer
     rank = c.lora_rank or 0  # of the two matrices beside each adapted map
     ends = {name: d + size for name, size in sizes.items()} | {"output": values + d}
     # Adapted tables: the source's and the target's, which may be one.
@@ -148,6 +152,11 @@ def operations(
     heads = c.num_heads * (c.key_size + c.value_size)
     source, target = rows * src_length, rows * tgt_length
     attention, feed_forward = 2 * c.d_model * heads, 2 * c.d_model * c.d_ff
+    of_blocks = 0
+    if c.feed_forward == "experts":
+        feed_forward = 0
+        of_blocks = c.num_encoder_layers * of_experts(c, source)
+        of_blocks += c.num_decoder_layers * of_experts(c, target)
     encoder = source * (attention + feed_forward)
     decoder = target * (attention + feed_forward) + (source + target) * c.d_model * heads
     mixing = heads * (
@@ -160,7 +169,25 @@ def operations(
     width = {"shaw_values": 2 * c.relative_clip + 1, "xlnet": c.d_model}
     constant = pairs * c.num_heads * width.get(c.relative_positions, 0)
     again = {"none": 0, "dots": mixing + constant, "full": layers + constant}[c.remat]
-    return 6 * (layers + target * c.d_model * tgt_vocab_size) + 4 * constant + 2 * again
+    of_logits = 6 * target * c.d_model * tgt_vocab_size
+    return 6 * layers + of_logits + of_blocks + 4 * constant + 2 * again
+
+
+def of_experts(c: ModelConfig, positions: int) -> int:
+    """Return the operations of a training step for these positions in one layer of ungated experts.
+
+    A router has d per expert. Choices fill blocks, eight per expert if all are used alike, and each
+    expert's last block may lack all but one. The gradients of matrices are added up over blocks,
+    and biases taken for each, by products with a row per block and a column per expert.
+    """
+    experts, choices = c.num_experts, positions * c.experts_per_token
+    size = max(choices // (8 * experts), 1)
+    blocks = min((choices + experts * (size - 1)) // size, choices)
+    matrices = 2 * c.d_model * c.d_ff
+    routed = positions * c.d_model * experts
+    added = blocks * experts * matrices
+    biases = blocks * experts * (c.d_ff + c.d_model)
+    return 6 * (routed + blocks * size * matrices) + 2 * added + 4 * biases
 
 
 def of_encoder(

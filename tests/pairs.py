@@ -110,6 +110,7 @@ NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", False): {"relative_positions": "t5"},
     **{("rope_scaling", name): {"relative_positions": "rope"}
        for name in ("linear", *SCALED_BY_LENGTH)},
+    ("expert_scores", "sigmoid"): {"feed_forward": "experts"},
     ("pooling", "mean"): {"architecture": "encoder"},
     ("pooling", "last"): {"architecture": "decoder"},
 }  # fmt: skip

@@ -142,6 +142,8 @@ TABLES = {
     (config.ModelConfig, "layer_sharing"): "models.sharing.SHARINGS",
     (config.ModelConfig, "initializer"): "models.initial_values.INITIALIZERS",
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
+    (config.ModelConfig, "feed_forward"): "models.layers.FEED_FORWARDS",
+    (config.ModelConfig, "expert_scores"): "nn.experts.EXPERT_SCORES",
     (config.ModelConfig, "attention"): "nn.mixers.attention.KERNELS",
     (config.ModelConfig, "architecture"): "models.build.MODELS",
     (config.ModelConfig, "recurrence"): "nn.recurrences.RECURRENCES",

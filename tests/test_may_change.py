@@ -38,6 +38,8 @@ MUST_STAY = (
     "model.recurrence", "model.source_attention", "model.input_feeding", "model.reverse_source",
     "model.block_size", "model.random_blocks", "model.hash_rounds", "model.hash_buckets",
     "model.position_rank", "model.latent_size", "model.query_latent_size",
+    "model.feed_forward", "model.num_experts", "model.experts_per_token", "model.expert_scores",
+    "model.normalize_expert_weights", "model.shared_experts", "model.balancing_rate",
     "model.num_features", "model.redraw_every", "model.feature_seed",
     "model.relative_positions", "model.rope_theta", "model.rope_fraction",
     "model.rope_scaling", "model.rope_factor", "model.rope_length",

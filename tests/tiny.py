@@ -151,6 +151,15 @@ def _variants() -> dict[str, ModelConfig]:
             "relative_positions": "rope", "rope_fraction": 0.67, "v_head_dim": 3,
             "num_kv_heads": 1, "residual": "pre_norm", "biases": (), "norm": "rms_norm",
         },
+        "experts": {
+            "num_encoder_layers": 2, "num_decoder_layers": 2, "feed_forward": "experts",
+            "num_experts": 3, "shared_experts": 1, "activation": "swiglu",
+        },
+        "switch": {
+            "architecture": "decoder", "num_encoder_layers": 6, "feed_forward": "experts",
+            "num_experts": 4, "experts_per_token": 1, "normalize_expert_weights": False,
+            "biases": (), "expert_scores": "sigmoid", "residual": "pre_norm",
+        },
         "features": {
             "num_encoder_layers": 4, "num_features": 7, "window": 3, "position_rank": 4,
             "encoder_pattern": ("random_features", "favor", "aft_full", "aft_simple"),

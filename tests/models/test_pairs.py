@@ -16,9 +16,9 @@ UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # nothing to share
 def test_only_meaningless_pairs_are_rejected():
     """Two streams without positions, or with windows or linear attention; initial values that
     DeepNorm already sets; what a kernel lacks; the scale of logits set twice; sharing of tables
-    that do not exist; angles scaled where nothing rotates; pooling that the architecture does not
-    have; relative positions with linear attention; and reversible layers that cannot be undone one
-    by one.
+    that do not exist; scores of no experts; angles scaled where nothing rotates; pooling that the
+    architecture does not have; relative positions with linear attention; and reversible layers that
+    cannot be undone one by one.
     """
     expected = [
         {"architecture": "two_stream", "positions": "none"},
@@ -36,6 +36,7 @@ def test_only_meaningless_pairs_are_rejected():
         {"residual": "deep_norm", "initializer": "t5"},
         {"residual": "deep_norm", "initializer": "gpt2"},
         {"attention": "fused", "relative_positions": "shaw_values"},
+        {"feed_forward": "dense", "expert_scores": "sigmoid"},
         {"positions": "learned", "layer_sharing": "universal"},
         {"positions": "none", "layer_sharing": "universal"},
         {"tied_embeddings": "none", "logits_scale": True},

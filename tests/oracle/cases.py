@@ -127,6 +127,28 @@ CASES = {
         "deepseek",
         _of(DEEPSEEK, relative_positions="rope_interleaved", query_latent_size=9), ONE_PER_ROW,
     ),
+    "deepseek, experts": Case(
+        "deepseek",
+        _of(
+            DEEPSEEK, feed_forward="experts", num_experts=5, experts_per_token=3, shared_experts=2,
+            expert_scores="sigmoid", num_decoder_layers=1,
+        ),
+    ),
+    "mixtral": Case("mixtral", _of(LLAMA, biases=(), feed_forward="experts", num_experts=4)),
+    "switch": Case(
+        "plain",
+        _of(
+            TRANSLATION, feed_forward="experts", num_experts=3, experts_per_token=1,
+            normalize_expert_weights=False,
+        ),
+    ),
+    "shared experts, gated": Case(
+        "plain",
+        _of(
+            DECODER, feed_forward="experts", num_experts=6, shared_experts=1, activation="swiglu",
+            expert_scores="sigmoid", num_decoder_layers=1,
+        ),
+    ),
     "olmo2's attention, t5's feed-forward": Case(
         "olmo2, t5",
         _of(LLAMA, biases=(), activation="geglu_tanh", query_key_norm="all_heads"),

@@ -104,6 +104,9 @@ def assert_same(mine: Results, theirs: Results) -> None:
         assert leaves.keys() == mine.gradients[smoothing].keys()
         for path, expected in leaves.items():
             actual = mine.gradients[smoothing][path]
+            if path.endswith("load_bias"):  # ours is the load: tests/nn/test_experts.py
+                assert not expected.any()
+                continue
             if path.endswith("key/bias") and np.abs(expected).max() < 1e-14:
                 # It adds q b to all scores of a query, which softmax ignores: the gradient is zero
                 # up to rounding (2e-17), and a relative difference is meaningless. Logits and other

@@ -6,7 +6,7 @@ import types
 import numpy as np
 import torch
 import transformers
-from oracle.weights import BLOOM, DEEPSEEK, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2, QWEN3
+from oracle.weights import BLOOM, DEEPSEEK, EXPERTS, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2, QWEN3
 from transformers import modeling_rope_utils
 from transformers.models.bloom import modeling_bloom
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
@@ -16,6 +16,7 @@ from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.longformer import modeling_longformer
 from transformers.models.mistral import modeling_mistral
+from transformers.models.mixtral import modeling_mixtral
 from transformers.models.nemotron import modeling_nemotron
 from transformers.models.olmo2 import modeling_olmo2
 from transformers.models.qwen2 import modeling_qwen2
@@ -34,9 +35,9 @@ ACTIVATIONS = {
 }  # fmt: skip
 MODULES = (
     modeling_bloom, modeling_deepseek_v3, modeling_gemma2, modeling_gpt2, modeling_gpt_neox,
-    modeling_llama, modeling_longformer, modeling_mistral, modeling_nemotron, modeling_olmo2,
-    modeling_qwen2, modeling_qwen3, modeling_rope_utils, modeling_stablelm, modeling_starcoder2,
-    modeling_t5,
+    modeling_llama, modeling_longformer, modeling_mistral, modeling_mixtral, modeling_nemotron,
+    modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_rope_utils, modeling_stablelm,
+    modeling_starcoder2, modeling_t5,
 )  # fmt: skip
 
 
@@ -51,6 +52,7 @@ def widen(monkeypatch) -> None:
     """Make models compute in float64; call it before building them, when they compute tables."""
     for module in MODULES:
         monkeypatch.setattr(module, "torch", Wide("torch"))
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # as Mixtral's router has it
 
 
 class Peer(torch.nn.Module):
@@ -163,26 +165,78 @@ class LlamaOfClasses(Llama):
         ).logits[:, None]
 
 
-class DeepseekV3(Peer):
-    """DeepSeek-V3 without experts. It rotates the last channels of a head, ours the first."""
+def _of_experts(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors with those of experts apart, as [experts in out]."""
+    found = {}
+    for name, tensor in tensors.items():
+        parts = {".experts.gate_up_proj": ("gate_proj", "up_proj"),
+                 ".experts.down_proj": ("down_proj",)}  # fmt: skip
+        for ending, maps in parts.items():
+            if name.endswith(ending):
+                each = np.split(tensor.swapaxes(1, 2), len(maps), axis=2)
+                named = zip(maps, each, strict=True)
+                found |= {f"{name.removesuffix(ending)}.{map_}.kernels": x for map_, x in named}
+                break
+        else:
+            found[name] = tensor
+    return found
 
-    words = DEEPSEEK
+
+class Mixtral(Llama):
+    """Mixtral. Its router has no bias by which experts are balanced; ours is 0."""
+
+    words = LLAMA | EXPERTS
 
     def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
         """See Peer."""
-        return transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(
+        return transformers.MixtralForCausalLM(transformers.MixtralConfig(
+            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, rms_norm_eps=c.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta}, hidden_act="silu",
+            num_local_experts=c.num_experts, num_experts_per_tok=c.experts_per_token,
+            experts_implementation="eager", **_sizes(c),
+        ))  # fmt: skip
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See Peer."""
+        found = _of_experts(tensors)
+        for number in range(self.config.num_decoder_layers):
+            name = f"model.layers.{number}.mlp.gate.e_score_correction_bias"
+            found[name] = np.zeros(self.config.num_experts)
+        return found
+
+
+class DeepseekV3(Peer):
+    """DeepSeek-V3, with experts in all layers or in none. It rotates the last channels of a head,
+    ours the first.
+    """
+
+    words = DEEPSEEK | EXPERTS
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        dense = c.feed_forward == "dense"
+        model = transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(
             vocab_size=vocab_size, rms_norm_eps=c.norm_epsilon, hidden_act="silu",
-            first_k_dense_replace=c.num_decoder_layers, kv_lora_rank=c.latent_size,
+            first_k_dense_replace=c.num_decoder_layers * dense, moe_intermediate_size=c.d_ff,
+            n_routed_experts=c.num_experts, num_experts_per_tok=c.experts_per_token,
+            n_shared_experts=c.shared_experts, norm_topk_prob=c.normalize_expert_weights,
+            n_group=1, topk_group=1, routed_scaling_factor=1.0, experts_implementation="eager",
+            kv_lora_rank=c.latent_size,
             q_lora_rank=c.query_latent_size, qk_rope_head_dim=c.rotated_channels,
             qk_nope_head_dim=c.key_size - c.rotated_channels, v_head_dim=c.value_size,
             rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta},
             rope_interleave=c.relative_positions == "rope_interleaved", **_sizes(c),
         ))  # fmt: skip
+        for layer in [] if dense else model.model.layers:  # a parameter, so that it is randomised
+            bias = torch.nn.Parameter(layer.mlp.gate.e_score_correction_bias.clone())
+            layer.mlp.gate.e_score_correction_bias = None
+            layer.mlp.gate.e_score_correction_bias = bias
+        return model
 
     def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """See Peer."""
         c, found = self.config, {}
-        for name, tensor in tensors.items():
+        for name, tensor in _of_experts(tensors).items():
             if "kv_a_proj_with_mqa" in name:
                 parts = np.split(tensor, [c.latent_size])
                 named = zip(("latent", "turned_key"), parts, strict=True)
@@ -401,6 +455,7 @@ class GPT2Peer(Peer):
 
 
 PEERS = {
+    "mixtral": Mixtral,
     "llama": Llama, "llama, classes": LlamaOfClasses, "qwen2": Qwen2, "qwen3": Qwen3,
     "nemotron": Nemotron, "olmo2, t5": Olmo2T5, "olmo2": Olmo2, "gemma2": Gemma2,
     "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer, "deepseek": DeepseekV3,

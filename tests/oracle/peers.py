@@ -159,7 +159,12 @@ def run(model: torch.nn.Module, batch: Batch, epsilon: float):
         model.zero_grad()
         loss.backward(retain_graph=True)
         losses[smoothing] = loss.item()
-        gradients[smoothing] = to_numpy({n: p.grad for n, p in model.tensors().items()})
+        gradients[smoothing] = to_numpy(
+            {
+                name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+                for name, tensor in model.tensors().items()
+            }
+        )
     return logits.detach().numpy(), losses, gradients
 
 

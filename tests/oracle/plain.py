@@ -172,7 +172,40 @@ class Plain(torch.nn.Module):
         product = torch.tensordot(x, self.p[f"{path}/kernel"], dims=axes)
         return product + self.p[f"{path}/bias"] if f"{path}/bias" in self.p else product
 
+    def _experts(self, path: str, x: torch.Tensor) -> torch.Tensor:
+        """Compute all experts for all positions, and select from their outputs."""
+        c, own = self.config, {"sigmoid": torch.sigmoid, "softmax": lambda y: y.softmax(-1)}
+        scores = own[c.expert_scores](x @ self.p[f"{path}/router/kernel"])
+        biased = scores + self.p[f"{path}/router/load_bias"]
+        chosen = biased.topk(c.experts_per_token, -1).indices
+        weights = scores.gather(-1, chosen)
+        if c.normalize_expert_weights:
+            weights = weights / weights.sum(-1, keepdim=True)
+
+        def one(number: int) -> torch.Tensor:
+            maps = {}
+            for name in ("gate", "up", "down"):
+                kernels, bias = (self.p.get(f"{path}/{name}/{x}") for x in ("kernels", "bias"))
+                if kernels is not None:
+                    maps[name] = functools.partial(
+                        F.linear, weight=kernels[number].T,
+                        bias=None if bias is None else bias[number],
+                    )  # fmt: skip
+            activation = ACTIVATIONS[c.activation]
+            if "gate" in maps:
+                return maps["down"](activation(maps["gate"](x)) * maps["up"](x))
+            return maps["down"](activation(maps["up"](x)))
+
+        outputs = torch.stack([one(number) for number in range(c.num_experts)], -2)
+        places = chosen[..., None].expand(*chosen.shape, x.shape[-1])
+        y = (weights[..., None] * outputs.gather(-2, places)).sum(-2)
+        return y + self._dense(f"{path}/shared", x) if c.shared_experts else y
+
     def _feed_forward(self, path: str, x: torch.Tensor) -> torch.Tensor:
+        experts = self.config.feed_forward == "experts"
+        return self._experts(path, x) if experts else self._dense(path, x)
+
+    def _dense(self, path: str, x: torch.Tensor) -> torch.Tensor:
         hidden = self._map(f"{path}/up", x)
         activation = ACTIVATIONS[self.config.activation]
         if f"{path}/gate/kernel" in self.p:

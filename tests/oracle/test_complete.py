@@ -9,10 +9,12 @@ from oracle.stems import STEMS
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.build import MODELS
 from transformer_jax.models.encoder import POOLINGS
+from transformer_jax.models.layers import FEED_FORWARDS
 from transformer_jax.models.sharing import SHARINGS
 from transformer_jax.nn import stems
 from transformer_jax.nn.distributions import DISTRIBUTIONS
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
+from transformer_jax.nn.experts import EXPERT_SCORES
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import KERNELS, SCORE_SCALES
 from transformer_jax.nn.mixers.heads import QUERY_KEY_NORMS
@@ -39,6 +41,8 @@ TABLES: dict[str, Collection[str]] = {
     "embedding_norm": EMBEDDING_NORMS,
     "layer_sharing": SHARINGS,
     "activation": ACTIVATIONS,
+    "feed_forward": FEED_FORWARDS,
+    "expert_scores": EXPERT_SCORES,
     "attention": KERNELS,
     "score_scale": SCORE_SCALES,
     "query_key_norm": QUERY_KEY_NORMS,
@@ -52,6 +56,7 @@ TABLES: dict[str, Collection[str]] = {
 ONLY_IN = {
     "recurrence": ("architecture", ("recurrent",)),
     "source_attention": ("architecture", ("recurrent",)),
+    "expert_scores": ("feed_forward", ("experts",)),
     "distribution": ("stem", ("series",)), "pooling": ("architecture", ("encoder", "decoder")),
 }  # fmt: skip
 

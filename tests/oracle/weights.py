@@ -54,6 +54,7 @@ DEEPSEEK = LLAMA | {
     "query_latent_norm": "q_a_layernorm",
     "latent_norm": "kv_a_layernorm",
 }
+EXPERTS = {"router": "gate", "load_bias": "e_score_correction_bias", "shared": "shared_experts"}
 OLMO2 = LLAMA | {
     "self_attention_residual": "post_attention_layernorm",
     "feed_forward_residual": "post_feedforward_layernorm",

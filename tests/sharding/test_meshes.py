@@ -182,6 +182,21 @@ def test_loops_shared_and_dropped_layers_and_muon_equal_one_device():
     assert any("tensor" in (leaf.sharding.spec or ()) for leaf in kept)
 
 
+def test_experts_equal_one_device():
+    """Each device gathers its own positions, and loads are counted over all: the biases of experts
+    are the same. Muon orthogonalises each expert's matrices, whose rows and columns
+    are on different devices.
+    """
+    changes = HALF | {"feed_forward": "experts", "num_experts": 3, "activation": "swiglu"}
+    losses, state = run((2, 2, 2), algorithm="muon", **changes)
+    expected_losses, expected = run((1, 1, 1), algorithm="muon", **changes)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    assert losses[-1] < 0.9 * losses[0]
+    layers = (x.params["decoder"]["layer_0"]["feed_forward"] for x in (state, expected))
+    bias, of_one = (np.asarray(layer["router"]["load_bias"]) for layer in layers)
+    np.testing.assert_allclose(bias, of_one, rtol=0, atol=1e-6)  # steps are of 1e-3
+
+
 def test_accumulation_and_fused_attention_equal_one_device():
     """Two slices of 8 rows on 8 devices, without dropout, with the kernel and only products kept:
     the same as all rows at once on one device.

@@ -181,7 +181,22 @@ def test_every_matrix_parameter_is_listed_as_decayed_or_not():
     for config in (VARIANTS | RECURRENT | UNPACKED).values():
         leaves = flatten_dict(nn.unbox(abstract_params(build(config, VOCAB, VOCAB))))
         found |= {path[-1] for path, leaf in leaves.items() if leaf.ndim > 1}
-    assert found == BY_ADAM | {"kernel", "table"}
+    assert found == BY_ADAM | {"kernel", "kernels", "table"}
+
+
+def test_muon_and_weight_decay_treat_each_expert_as_a_map_of_its_own():
+    rng = np.random.default_rng(0)
+    together, gradient = (jnp.asarray(rng.normal(size=(3, 4, 6)), jnp.float32) for _ in range(2))
+    config = dataclasses.replace(CONFIG, weight_decay=0.1)
+
+    def update(params, gradient):
+        tx = make_optimizer(config, lambda _: RATE)
+        return tx.update(gradient, tx.init(params), params)[0]
+
+    found = update({"up": {"kernels": together}}, {"up": {"kernels": gradient}})["up"]["kernels"]
+    for number, mine in enumerate(found):
+        alone, own = ({"kernel": x[number]} for x in (together, gradient))
+        np.testing.assert_allclose(mine, update(alone, own)["kernel"], rtol=1e-4, atol=1e-7)
 
 
 def test_updates_do_not_depend_on_the_scale_of_gradients():

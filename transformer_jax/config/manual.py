@@ -207,6 +207,28 @@ class ModelConfig:
         "relu", "gelu", "gelu_tanh", "relu_squared", "silu", "mish", "swiglu", "reglu", "geglu",
         "geglu_tanh",
     ] = "relu"  # fmt: skip
+    # "dense": all positions pass through the same feed-forward layer. "experts": in every layer, a
+    # router scores `num_experts` feed-forward layers of width d_ff for each position, which passes
+    # through the `experts_per_token` with the highest scores; their outputs are added up, each
+    # times its score (Shazeer et al. 2017, arXiv:1701.06538). Parameters grow with num_experts, but
+    # the work does not. All positions are computed, however many choose the same expert.
+    feed_forward: Literal["dense", "experts"] = "dense"
+    num_experts: int = 8
+    experts_per_token: int = 2  # Mixtral: 2 (arXiv:2401.04088); Switch Transformers: 1
+    # "softmax" over all experts; "sigmoid" for each alone (DeepSeek-V3: arXiv:2412.19437).
+    expert_scores: Literal["softmax", "sigmoid"] = "softmax"
+    # Whether outputs are weighted by scores divided by the sum of those chosen (Mixtral,
+    # DeepSeek-V3), or by the scores themselves (Switch Transformers: arXiv:2101.03961).
+    normalize_expert_weights: bool = True
+    # Experts that all positions pass through besides: one dense layer of this many times d_ff
+    # (DeepSeekMoE: arXiv:2401.06066).
+    shared_experts: int = 0
+    # What each training step adds to an expert's bias, if it was chosen less often than the mean of
+    # its layer's in the batch, or takes from it, if more often. The bias counts where experts are
+    # chosen, not in their weights, and so balances them without another loss (Wang et al. 2024,
+    # arXiv:2408.15664). 0: no balance. metrics.jsonl shows it: busiest_expert is the load of the
+    # busiest one over that mean.
+    balancing_rate: float = 0.001
     # biases: which linear maps have one. () as in Llama and T5; ("query", "key", "value") as in
     # Qwen2; all but "key" as in Whisper. "output" is the map after the heads.
     biases: tuple[Literal["query", "key", "value", "output", "feed_forward"], ...] = (

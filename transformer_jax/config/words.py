@@ -50,6 +50,10 @@ MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "feature_seed": ("bigbird", "lsh", *DRAWN),
     "conv_kernel": ("conformer",),
 }
+EXPERT_FIELDS = (  # read by feed_forward="experts"
+    "num_experts", "experts_per_token", "expert_scores", "normalize_expert_weights",
+    "shared_experts", "balancing_rate",
+)  # fmt: skip
 # The stem that reads each field that not all of them read.
 STEM_FIELDS = {
     "stem_layers": "convolution",

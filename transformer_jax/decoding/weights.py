@@ -31,7 +31,8 @@ def _cast(model: Model, params: Any) -> Any:
     def cast(path: tuple, x: jax.Array) -> jax.Array:
         names = [getattr(key, "key", None) for key in path[-2:]]
         table = plain and not on_cpu() and names[-1] == "table" and names[0] in _PIECES
-        return x.astype(dtype) if names[-1] == "kernel" or table else x
+        kernel = names[-1] in ("kernel", "kernels") and names[0] != "router"  # read in float32
+        return x.astype(dtype) if kernel or table else x
 
     held = jax.tree_util.tree_map_with_path(cast, params)
     if plain and on_cpu():

@@ -53,6 +53,13 @@ NEUTRAL: Allowed = {
     "num_codes": ANY,  # of autoencoders, like the next two
     "code_width": ANY,
     "commitment": ANY,
+    "feed_forward": ("dense",),
+    "num_experts": ANY,  # of experts, like the next five
+    "experts_per_token": ANY,
+    "expert_scores": ("softmax", "sigmoid"),
+    "normalize_expert_weights": ANY,
+    "shared_experts": ANY,
+    "balancing_rate": ANY,
     "norm_epsilon": ANY,
     "score_scale": ("inverse_sqrt",),
     "attention_temperature": (1.0,),

@@ -18,7 +18,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 from transformer_jax.nn.residual import deep_norm
 
-INWARD = ("query", "key", "value", "up", "gate")  # kernels [in, out...]
+INWARD = ("query", "key", "value", "up", "gate", "router")  # kernels [in, out...]
 OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
 EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding", "mask_emb")  # XLNet's is a vector
 POSITIONS = ("positions", "src_positions", "tgt_positions", "query_positions")
@@ -103,10 +103,11 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
         names = [entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)]
         # Relative positions, stems and connectors keep their own initialisation.
         own = not {"relative_positions", "stem", "connector"}.isdisjoint(names)
-        if names[-1] not in ("kernel", "table", "mask_emb") or own:
+        if names[-1] not in ("kernel", "kernels", "table", "mask_emb") or own:
             return values
         stack = names[0] if names[0] in ("encoder", "decoder", *CROSS_LAYERS) else ""
-        parameter = Parameter(names[-2:][0], stack, values)  # a vector is its own module
+        one = values[0] if names[-1] == "kernels" else values  # of each expert
+        parameter = Parameter(names[-2:][0], stack, one)  # a vector is its own module
         _check_known(config, parameter.module, names)
         std = deviation(config, parameter)
         if std is None:
@@ -119,7 +120,7 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
 
 def _gain(config: ModelConfig, parameter: Parameter) -> float:
     """Return DeepNorm's beta for the parameters that it scales down, else 1."""
-    smaller = parameter.stack and parameter.module not in ("query", "key")
+    smaller = parameter.stack and parameter.module not in ("query", "key", "router")
     if config.residual != "deep_norm" or not smaller:
         return 1.0
     return deep_norm(config, _cross(config, parameter.stack)).beta

@@ -1,5 +1,6 @@
 """One layer (paper 3.1): a mixer, cross-attention if there is a memory, feed-forward."""
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -10,6 +11,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import KeysValues, Slots
 from transformer_jax.nn.convolutions import ConvolutionModule
+from transformer_jax.nn.experts import Experts
 from transformer_jax.nn.feedforward import FeedForward
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.kinds import MIXERS
@@ -23,13 +25,24 @@ def make_residual(config: ModelConfig, cross: bool) -> nn.Module:
     return pick(RESIDUALS, config.residual, "config.model.residual")(config, cross)
 
 
-def new_feed_forward(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
+def new_feed_forward(config: ModelConfig, dtype: jnp.dtype) -> nn.Module:
     """Return the config's feed-forward layer."""
+    return pick(FEED_FORWARDS, config.feed_forward, "config.model.feed_forward")(config, dtype)
+
+
+def dense(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
+    """Return a feed-forward layer with the same parameters for all positions."""
     c = config
     return FeedForward(
         c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, dtype,
         "feed_forward" in c.biases, c.feed_forward_chunks,
     )  # fmt: skip
+
+
+FEED_FORWARDS: dict[str, Callable[[ModelConfig, jnp.dtype], nn.Module]] = {
+    "dense": dense,
+    "experts": Experts,
+}
 
 
 class Layer(nn.Module):
@@ -63,7 +76,7 @@ class Layer(nn.Module):
         keys_values = None if memory is None else self.remember(memory)
         y, _ = self.self_attention.mix(self.self_attention_residual.read(x), view, train)
         x = self.self_attention_residual.write(x, y, train)
-        return self._after_mixing(x, keys_values, cross_view, train)[0]
+        return self._after_mixing(x, view, keys_values, cross_view, train)[0]
 
     def undo(
         self,
@@ -75,7 +88,8 @@ class Layer(nn.Module):
     ) -> Float[Array, "B T E"]:
         """Return the layer's input, given its output x, if residual parts can be undone."""
         residual = self.feed_forward_residual
-        x = residual.unwrite(x, self.feed_forward(residual.read_again(x), train), train)
+        y = self.feed_forward(residual.read_again(x), train, view.q_seg > 0)
+        x = residual.unwrite(x, y, train)
         if memory is not None and cross_view is not None:
             residual, keys_values = self.cross_attention_residual, self.remember(memory)
             y, _ = self.cross_attention.recall(
@@ -104,11 +118,16 @@ class Layer(nn.Module):
             self.self_attention_residual.read(x), cache, slots, active
         )
         x = self.self_attention_residual.write(x, y, False)
-        x, weights = self._after_mixing(x, memory, cross_view, False)
+        x, weights = self._after_mixing(x, slots.view, memory, cross_view, False)
         return x, cache, weights
 
     def _after_mixing(
-        self, x: Array, memory: KeysValues | None, cross_view: View | None, train: bool
+        self,
+        x: Array,
+        view: View,
+        memory: KeysValues | None,
+        cross_view: View | None,
+        train: bool,
     ) -> tuple[Array, Array | None]:
         assert self.cross == (memory is not None), "a layer with cross-attention needs a memory"
         weights = None
@@ -116,7 +135,7 @@ class Layer(nn.Module):
             y = self.cross_attention_residual.read(x)
             y, weights = self.cross_attention.recall(y, memory, cross_view, train)
             x = self.cross_attention_residual.write(x, y, train)
-        y = self.feed_forward(self.feed_forward_residual.read(x), train)
+        y = self.feed_forward(self.feed_forward_residual.read(x), train, view.q_seg > 0)
         return self.feed_forward_residual.write(x, y, train), weights
 
 
@@ -144,7 +163,8 @@ class CrossLayer(nn.Module):
         y, _ = self.cross_attention.recall(residual.read(x), seen, view, train)
         x = residual.write(x, y, train)
         residual = self.feed_forward_residual
-        return residual.end(residual.write(x, self.feed_forward(residual.read(x), train), train))
+        y = self.feed_forward(residual.read(x), train, view.q_seg > 0)
+        return residual.end(residual.write(x, y, train))
 
 
 class Conformer(Layer):
@@ -171,13 +191,14 @@ class Conformer(Layer):
     ) -> Float[Array, "B T E"]:
         """See Layer."""
         residual = self.first_feed_forward_residual
-        x = residual.write(x, self.first_feed_forward(residual.read(x), train) / 2, train)
+        y = self.first_feed_forward(residual.read(x), train, view.q_seg > 0)
+        x = residual.write(x, y / 2, train)
         y, _ = self.self_attention.mix(self.self_attention_residual.read(x), view, train)
         x = self.self_attention_residual.write(x, y, train)
         y = self.convolution(self.convolution_residual.read(x), view)
         x = self.convolution_residual.write(x, y, train)
-        y = self.feed_forward(self.feed_forward_residual.read(x), train) / 2
-        return self.final_norm(self.feed_forward_residual.write(x, y, train))
+        y = self.feed_forward(self.feed_forward_residual.read(x), train, view.q_seg > 0)
+        return self.final_norm(self.feed_forward_residual.write(x, y / 2, train))
 
 
 # Names in a pattern whose layers differ from the usual parts.

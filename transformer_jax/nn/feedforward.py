@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
@@ -72,7 +72,10 @@ class FeedForward(nn.Module):
     chunks: int = 1  # of positions, processed one after another
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B T D"], train: bool) -> Float[Array, "B T D"]:
+    def __call__(
+        self, x: Float[Array, "B T D"], train: bool, real: Bool[Array, "B T"] | None = None
+    ) -> Float[Array, "B T D"]:
+        """Return the output. Which positions are `real`, and not padding, makes no difference."""
         same = self.dtype, self.use_bias
         inward = (self.d_model,), (self.d_ff,), ("embed", "mlp"), *same
         up = Project(*inward, name="up")

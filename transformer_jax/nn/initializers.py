@@ -47,3 +47,12 @@ def _xavier_uniform(
 ) -> jax.Array:
     limit = math.sqrt(6 / (math.prod(shape[:in_axes]) + math.prod(shape[in_axes:])))
     return jax.random.uniform(key, shape, dtype, -limit, limit)
+
+
+def each(init: Any) -> Any:
+    """Return the initialiser of several arrays, along a first axis, from that of one."""
+
+    def several(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        return jax.vmap(lambda key: init(key, shape[1:], dtype))(jax.random.split(key, shape[0]))
+
+    return several

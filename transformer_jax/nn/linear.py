@@ -142,7 +142,7 @@ def _product(x, kernel, in_axes: int):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _multiply(x, kernel, in_axes: int):
     axes = range(x.ndim - in_axes, x.ndim), range(in_axes)
-    return _dot(x, kernel.astype(x.dtype), *axes, _written(x.dtype))
+    return _dot(x, kernel.astype(x.dtype), *axes, written(x.dtype))
 
 
 def _forward(x, kernel, in_axes: int):
@@ -157,7 +157,7 @@ def _backward(in_axes: int, operands, gradient):
     outer = x.ndim - in_axes
     out_axes = range(outer, gradient.ndim)
     axes = out_axes, range(in_axes, kernel.ndim)
-    dx = _dot(gradient, kernel.astype(x.dtype), *axes, _written(x.dtype))
+    dx = _dot(gradient, kernel.astype(x.dtype), *axes, written(x.dtype))
     if on_cpu() and x.ndim == 2 and x.shape[1] > gradient.shape[1]:
         # A CPU computes matrices that are taller than wide at half the speed of others.
         dkernel = jax.lax.optimization_barrier(_dot(gradient, x, (0,), (0,))).T
@@ -169,7 +169,7 @@ def _backward(in_axes: int, operands, gradient):
 _multiply.defvjp(_forward, _backward)
 
 
-def _written(dtype: jnp.dtype) -> jnp.dtype:
+def written(dtype: jnp.dtype) -> jnp.dtype:
     """Return the dtype in which a product of operands of this dtype is written to memory. Any
     processor accumulates it in float32; an accelerator, limited by memory, rounds it there.
     """

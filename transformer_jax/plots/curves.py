@@ -13,6 +13,7 @@ TITLES = {
     "nll": "training loss without smoothing",
     "accuracy": "training accuracy",
     "grad_norm": "gradient norm",
+    "busiest_expert": "load of the busiest expert",
     "learning_rate": "learning rate",
     "validation_loss": "validation loss",
     **{f"validation_{name}": f"validation {metric.title}"

@@ -23,7 +23,9 @@ def curves(metrics: Rows, timings: Rows, most: int = 1000) -> dict[str, Any]:
         return places | {name: _rounded([_shown(name, row) for row in rows]) for name in names}
 
     return {
-        "train": columns(metrics, "loss", "nll", "accuracy", "grad_norm", "learning_rate"),
+        "train": columns(
+            metrics, "loss", "nll", "accuracy", "grad_norm", "busiest_expert", "learning_rate"
+        ),
         "validation": columns(
             metrics, "validation_loss",
             *(f"validation_{name}" for name in VALIDATION if name != "loss"),

@@ -30,6 +30,7 @@ RULES = (
     ("gates", None),
     ("state", None),
     ("classes", None),
+    ("experts", None),
     ("choices", None),
     ("mlp", "tensor"),
     ("layers", None),

@@ -4,6 +4,7 @@ Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; update sizes as 
 arXiv:2502.16982.
 """
 
+import itertools
 import math
 from collections import defaultdict
 from typing import Any
@@ -23,7 +24,8 @@ _EPSILON = 1e-30  # leaves a zero matrix unchanged
 
 
 def muon(momentum: float, rms: float) -> optax.GradientTransformation:
-    """Return an optimizer for matrices; kernels with more axes are viewed as matrices by `matrix`.
+    """Return an optimizer for matrices; kernels with more axes are viewed as matrices by `matrix`,
+    and the "kernels" of experts are one for each.
 
     Args:
       momentum: decay of the sum of past gradients (with Nesterov's lookahead).
@@ -63,16 +65,26 @@ def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _all_orthogonal(updates: Any, rms: float) -> Any:
-    leaves, structure = jax.tree.flatten(updates)
+    named, structure = jax.tree_util.tree_flatten_with_path(updates)
+    leaves = [leaf for _, leaf in named]
+    stacks = [_matrices(path[-1], leaf) for path, leaf in named]
     alike = defaultdict(list)
-    for i, leaf in enumerate(leaves):
-        alike[tuple(sorted(matrix(leaf.shape)))].append(i)
+    for i, stack in enumerate(stacks):
+        alike[tuple(sorted(stack.shape[1:]))].append(i)
     for (_, long), places in alike.items():
-        found = _each_orthogonal([_lying(leaves[i]) for i in places]) * rms * math.sqrt(long)
-        for i, x in zip(places, found, strict=True):
-            rows, columns = matrix(leaves[i].shape)
-            leaves[i] = (x if rows <= columns else x.T).reshape(leaves[i].shape)
+        lying = [_lying(matrix) for i in places for matrix in stacks[i]]
+        found = iter(_each_orthogonal(lying) * rms * math.sqrt(long))
+        for i in places:
+            rows, columns = stacks[i].shape[1:]
+            mine = [x if rows <= columns else x.T for x in itertools.islice(found, len(stacks[i]))]
+            leaves[i] = jnp.stack(mine).reshape(leaves[i].shape)
     return jax.tree.unflatten(structure, leaves)
+
+
+def _matrices(key: Any, leaf: Array) -> Array:
+    """Return a kernel as one matrix, or "kernels" as several, along the first axis."""
+    shape = leaf.shape[1:] if getattr(key, "key", None) == "kernels" else leaf.shape
+    return leaf.reshape(-1, *matrix(shape))
 
 
 def _each_orthogonal(matrices: list[Array]) -> Array:
@@ -88,6 +100,5 @@ def _each_orthogonal(matrices: list[Array]) -> Array:
     return found.reshape(stack.shape)[: len(matrices)]
 
 
-def _lying(kernel: Array) -> Array:
-    x = kernel.reshape(matrix(kernel.shape))
-    return x if x.shape[0] <= x.shape[1] else x.T
+def _lying(matrix: Array) -> Array:
+    return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T

@@ -12,6 +12,8 @@ from transformer_jax.training.adam import adam
 from transformer_jax.training.muon import muon
 from transformer_jax.training.selected import Frozen, rate_factors
 
+_KERNELS = ("kernel", "kernels")  # of a map, and of each expert's
+
 
 def make_optimizer(
     config: OptimizerConfig,
@@ -48,12 +50,12 @@ def _muon(config: OptimizerConfig) -> optax.GradientTransformation:
     """Muon for the kernels of linear maps; Adam for embeddings, biases and norms."""
     parts = {"kernel": muon(config.momentum, config.update_rms), "other": _adam(config)}
     return optax.partition(
-        parts, lambda params: _by_name(params, lambda name: name if name in parts else "other")
+        parts, lambda params: _by_name(params, lambda x: "kernel" if x in _KERNELS else "other")
     )
 
 
 def _decaying(params: Any) -> Any:
-    return _by_name(params, lambda name: name in ("kernel", "table"))
+    return _by_name(params, lambda name: name in (*_KERNELS, "table"))
 
 
 def _by_name(params: Any, of: Callable[[str], Any]) -> Any:

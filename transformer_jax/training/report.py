@@ -121,9 +121,8 @@ class Report:
             if sums.weight:
                 self._watch(step, float(sums.loss / sums.weight), float(metrics.grad_norm))
             window = self._window
-            for key, value in zip(Sums._fields, sums, strict=True):
-                window[key] += float(value)
-            window["grad_norm"] += float(metrics.grad_norm)
+            for key, value in (sums._asdict() | metrics.means()).items():
+                window[key] = window.get(key, 0.0) + float(value)
             window["steps"] += 1
         if step % self._config.log_every == 0:
             self._write(step)
@@ -154,7 +153,7 @@ class Report:
             "loss": w["loss"] * per_token,
             "nll": w["nll"] * per_token,
             "accuracy": w["correct"] * per_token,
-            "grad_norm": w["grad_norm"] / w["steps"] if w["steps"] else nan,
+            **{key: w[key] / w["steps"] if w["steps"] else nan for key in w if key in _MEANS},
             "learning_rate": float(self._schedule(step - 1 - self.skipped)),
             "target_tokens": self.tokens,
             "skipped": self.skipped,
@@ -247,4 +246,5 @@ class Report:
             self._board.add(step, group, {key: values[key] for key in values if key != "step"})
 
 
+_MEANS = ("grad_norm", "busiest_expert")  # over steps; the second if there are experts
 _EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | {"steps": 0}

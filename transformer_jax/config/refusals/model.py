@@ -23,6 +23,7 @@ from transformer_jax.config.refusals.architectures import (
     check_two_stream,
     own_fields,
 )
+from transformer_jax.config.refusals.experts import check_experts
 from transformer_jax.config.refusals.layers import (
     check_initial_values,
     check_mixers,
@@ -51,6 +52,7 @@ def check_model(model: "ModelConfig") -> None:
     check_perceiver(model)
     check_autoencoder(model)
     check_stem(model)
+    check_experts(model)
     _check_scales(model)
     check_initial_values(model)
     _check_lora(model)

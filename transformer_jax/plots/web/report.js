@@ -298,6 +298,7 @@ const curvesOf = ({ validations, nats }) => [
   ...Object.entries(validations).map(([name, title]) => [name, "validation", title, name === "validation_bleu" ? "greedy search" : ""]),
   ["learning_rate", "train", "Learning rate", ""],
   ["grad_norm", "train", "Gradient norm", "mean since the previous row"],
+  ["busiest_expert", "train", "Load of the busiest expert", "over the mean of its layer’s"],
   ["target_tokens_per_s", "rate", "Target tokens per second", "without validation and saving"],
 ];
 
