@@ -67,7 +67,16 @@ def params_of(config: ModelConfig, predicts: tuple[str, ...]):
 
 @functools.cache
 def _random(config: ModelConfig, predicts: tuple[str, ...]):
-    return random_params(build(config, VOCAB, VOCAB, predicts=predicts))
+    return unbiased(random_params(build(config, VOCAB, VOCAB, predicts=predicts)))
+
+
+def unbiased(params):
+    """Return the parameters with experts that no bias balances."""
+
+    def at(path, leaf):
+        return 0 * leaf if path[-1].key == "load_bias" else leaf
+
+    return jax.tree_util.tree_map_with_path(at, params)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -244,6 +253,13 @@ def test_whitespace_is_tokenised_as_by_the_codec(normalization):
         assert theirs.encode(text).ids == codec.encode([text])[0]
     ids = theirs.encode("a <mask> dd<mask>dd").ids
     assert "".join(codec.pieces(ids)) == "▁a<mask>▁dd<mask>dd</s>"
+
+
+def test_biases_of_experts_must_be_zero():
+    family = FAMILIES["mixtral"]
+    params = random_params(build(of(family), VOCAB, VOCAB))
+    with pytest.raises(UserError, match=r"^decoder/layer_0/.*/load_bias: is not 0, .*rate=0$"):
+        tensors.to_tensors(family, params)
 
 
 def test_tables_that_the_family_shares_must_be_equal():

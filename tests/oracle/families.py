@@ -59,6 +59,8 @@ PEERS = {
     "mistral": (T.MistralConfig, SIZES | {
         "head_dim": 10, "sliding_window": None, "num_attention_heads": 5,
         "num_key_value_heads": 1}),
+    "mixtral": (T.MixtralConfig, SIZES | {
+        "head_dim": 10, "num_local_experts": 3}),
     "qwen2": (T.Qwen2Config, SIZES | {"rope_parameters": LONGER | {"rope_type": "yarn"}}),
     "qwen3": (T.Qwen3Config, SIZES | {"head_dim": 8, "tie_word_embeddings": True}),
     "marian": (T.MarianConfig, SEQ2SEQ | {"scale_embedding": True}),
@@ -154,6 +156,8 @@ def example(config: ModelConfig, predicts: tuple[str, ...]) -> Batch:
 def in_float64(model):
     """Return a copy of their model that computes in float64, if built after `widen`."""
     wide = copy.deepcopy(model).double()
+    if model.config.model_type == "mixtral":
+        wide.set_experts_implementation("eager")  # the others have no float64
     for name, module in wide.named_modules():
         if (
             name.endswith("embed_positions") and model.config.model_type not in OFFSET
@@ -196,7 +200,29 @@ def theirs(model, batch: Batch):
                      else F.cross_entropy(*flat))  # fmt: skip
     sum(means).backward()
     gradients = {n: p.grad.numpy() for n, p in wide.named_parameters() if p.grad is not None}
+    gradients = as_in_files(gradients)
     return {n: x.detach().numpy() for n, x in logits.items()}, sum(means).item(), gradients
+
+
+def as_in_files(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors with those of Mixtral's experts under the names of its files."""
+    found = {}
+    for name, tensor in tensors.items():
+        layer, mlp, own = name.partition(".mlp.")
+        if own == "experts.down_proj":
+            maps = {"w2": tensor}
+        elif own == "experts.gate_up_proj":
+            maps = dict(zip(("w1", "w3"), np.split(tensor, 2, axis=1), strict=True))
+        else:
+            moe = mlp and own == "gate.weight"
+            found[f"{layer}.block_sparse_moe.{own}" if moe else name] = tensor
+            continue
+        found |= {
+            f"{layer}.block_sparse_moe.experts.{number}.{w}.weight": matrix
+            for w, matrices in maps.items()
+            for number, matrix in enumerate(matrices)
+        }
+    return found
 
 
 def logits_of(name: str, found) -> torch.Tensor:

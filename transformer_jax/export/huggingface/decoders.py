@@ -191,9 +191,9 @@ OLMO2 = LLAMA._replace(
     words=tuple(item for item in LLAMA.words if item[0] not in ("head_dim", "mlp_bias")),
     fixed={**LLAMA.fixed, "residual": "reordered_norm", "query_key_norm": "all_heads"},
 )  # fmt: skip
-_NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part))
-_NO_WINDOW = (*_NO_BIASES, ("sliding_window", Fixed(None, default=4096)))
-_OFF = (*_NO_BIASES, ("use_sliding_window", Fixed(False)))
+NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part))
+_NO_WINDOW = (*NO_BIASES, ("sliding_window", Fixed(None, default=4096)))
+_OFF = (*NO_BIASES, ("use_sliding_window", Fixed(False)))
 
 # Llama with heads of any size.
 MISTRAL = LLAMA._replace(

@@ -16,12 +16,14 @@ from transformer_jax.export.huggingface.layer_norm_decoders import (
     STABLELM,
     STARCODER2,
 )
+from transformer_jax.export.huggingface.mixtral import MIXTRAL
 from transformer_jax.export.huggingface.seq2seq import BART, MARIAN, MBART, PEGASUS, T5, T5_GATED
 
 FAMILIES = {
     "gpt2": GPT2,
     "llama": LLAMA,
     "mistral": MISTRAL,
+    "mixtral": MIXTRAL,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "olmo2": OLMO2,

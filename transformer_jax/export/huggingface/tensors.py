@@ -15,6 +15,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.values import Values
 from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.experts import apart, together
 from transformer_jax.export.huggingface.family import Family
 from transformer_jax.nn.positions import Sinusoidal
 
@@ -27,7 +28,7 @@ HEADS = (
     "value_head",
 )  # fmt: skip
 _LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
-_INWARD = ("query", "key", "value", "gate", "up")  # maps that read the residual stream
+_INWARD = ("query", "key", "value", "gate", "up", "router")  # maps that read the residual stream
 
 
 def names(family: Family, shapes: Any) -> dict[str, list[str]]:
@@ -35,11 +36,12 @@ def names(family: Family, shapes: Any) -> dict[str, list[str]]:
     modules = list(family.modules)
 
     def module(path: str) -> str:
-        return re.sub(r"layer_\d+", "layer_{}", path.rpartition("/")[0])
+        return re.sub(r"(layer|expert)_\d+", r"\1_{}", path.rpartition("/")[0])
 
     found: dict[str, list[str]] = {}
-    for path in sorted(flatten_dict(shapes, sep="/"), key=lambda path: modules.index(module(path))):
-        numbers = re.findall(r"layer_(\d+)", path)
+    paths = apart(flatten_dict(shapes, sep="/"))
+    for path in sorted(paths, key=lambda path: modules.index(module(path))):
+        numbers = re.findall(r"(?:layer|expert)_(\d+)", path)
         name = family.modules[module(path)].format(*numbers)
         found.setdefault(f"{name}.{_LEAVES[path.rpartition('/')[2]]}", []).append(path)
     return found
@@ -49,9 +51,9 @@ def to_tensors(family: Family, params: Any) -> Tensors:
     """Return the tensors of a file.
 
     Raises:
-      UserError: if tables differ that are shared in this family.
+      UserError: if tables differ that are shared in this family, or experts have biases.
     """
-    flat: Tensors = {k: np.asarray(v) for k, v in flatten_dict(params, sep="/").items()}
+    flat: Tensors = apart({k: np.asarray(v) for k, v in flatten_dict(params, sep="/").items()})
     if family.halves:
         flat = {path: _permuted(path, array, _halves) for path, array in flat.items()}
     found = {}
@@ -93,7 +95,8 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
     Raises:
       UserError: if a tensor is missing, left over, or of another shape.
     """
-    leaves, found = flatten_dict(shapes, sep="/"), {}
+    given, found = flatten_dict(shapes, sep="/"), {}
+    leaves = apart({path: np.broadcast_to(0, leaf.shape) for path, leaf in given.items()})
     left = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
     wanted = {
         name.removeprefix(family.prefix): paths for name, paths in names(family, shapes).items()
@@ -118,7 +121,8 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
             array = turned.reshape(leaves[path].shape)
             found[path] = _permuted(path, array, _alternating) if family.halves else array
     _check_left(family, left, leaves)
-    return unflatten_dict({k: np.ascontiguousarray(v) for k, v in found.items()}, sep="/")
+    found = {k: np.ascontiguousarray(v) for k, v in together(found, given).items()}
+    return unflatten_dict(found, sep="/")
 
 
 def present(family: Family, tensors: Tensors, shapes: Any) -> Any:
