@@ -3,6 +3,8 @@
 The formulas cover the kinds of models that the tests count.
 """
 
+import math
+
 from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.data.batching import Shape
 
@@ -42,10 +44,10 @@ def parameters(
     inward = 2 if gated else 1
     bias = "feed_forward" in c.biases
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
-    if c.feed_forward == "experts":  # the router, and a bias of each score
-        shared_layer = inward * (d + bias) * c.shared_experts * c.d_ff
-        shared_layer += (c.shared_experts * c.d_ff + bias) * d if c.shared_experts else 0
-        feed_forward = c.num_experts * (feed_forward + d + 1) + shared_layer
+    # Experts: the router, and a bias of each score.
+    of_shared = inward * (d + bias) * c.shared_experts * c.d_ff
+    of_shared += (c.shared_experts * c.d_ff + bias) * d if c.shared_experts else 0
+    of_experts = c.num_experts * (feed_forward + d + 1) + of_shared
     rank = c.lora_rank or 0  # of the two matrices beside each adapted map
     ends = {name: d + size for name, size in sizes.items()} | {"output": values + d}
     # Adapted tables: the source's and the target's, which may be one.
@@ -61,7 +63,9 @@ def parameters(
     part = norm * (2 if c.residual == "sandwich" else 1)  # of each sub-layer
     encoders, decoders = c.num_encoder_layers, c.num_decoder_layers
     if c.layer_sharing != "none":
-        encoders, decoders = len(c.encoder_pattern), len(c.decoder_pattern)
+        kept = len(c.feed_forward_pattern)
+        encoders = min(math.lcm(len(c.encoder_pattern), kept), encoders)
+        decoders = min(math.lcm(len(c.decoder_pattern), kept), decoders)
     distances = {
         "t5": c.relative_buckets * c.num_heads,
         "toeplitz": (2 * c.relative_clip + 1) * c.num_heads,
@@ -95,8 +99,12 @@ def parameters(
     def mixers(pattern, count):
         return sum(others.get(pattern[i % len(pattern)], attention) for i in range(count))
 
+    def feed_forwards(count):
+        kinds = (c.feed_forward_pattern * count)[:count]
+        return kinds.count("dense") * feed_forward + kinds.count("experts") * of_experts
+
     if c.architecture == "encoder":
-        layers = encoders * (feed_forward + 2 * part) + pre * norm
+        layers = feed_forwards(encoders) + encoders * 2 * part + pre * norm
         layers += mixers(c.encoder_pattern, encoders) + adapted_tables
         rows = src_vocab_size + (c.max_positions if c.positions == "learned" else 0) + c.token_types
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
@@ -115,7 +123,7 @@ def parameters(
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0
         return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
-        layers = decoders * (feed_forward + 2 * part) + pre * norm
+        layers = feed_forwards(decoders) + decoders * 2 * part + pre * norm
         layers += mixers(c.decoder_pattern, decoders) + adapted_tables
         layers += d if c.architecture == "two_stream" else 0  # the query stream's initial vector
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
@@ -124,9 +132,9 @@ def parameters(
             tables = src_vocab_size
         layers += one + c.input_norm * norm
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
-    encoder = encoders * (feed_forward + 2 * part) + pre * norm
+    encoder = feed_forwards(encoders) + encoders * 2 * part + pre * norm
     encoder += mixers(c.encoder_pattern, encoders) + adapted_tables
-    decoder = decoders * (attention + feed_forward + 3 * part) + pre * norm
+    decoder = feed_forwards(decoders) + decoders * (attention + 3 * part) + pre * norm
     decoder += mixers(c.decoder_pattern, decoders)
     tables = {
         "all": tgt_vocab_size,
@@ -153,7 +161,7 @@ def operations(
     source, target = rows * src_length, rows * tgt_length
     attention, feed_forward = 2 * c.d_model * heads, 2 * c.d_model * c.d_ff
     of_blocks = 0
-    if c.feed_forward == "experts":
+    if c.feed_forward_pattern == ("experts",):
         feed_forward = 0
         of_blocks = c.num_encoder_layers * of_experts(c, source)
         of_blocks += c.num_decoder_layers * of_experts(c, target)

@@ -26,6 +26,7 @@ VALUES: dict[str, list[Any]] = {
 } | {
     "biases": [ModelConfig.biases, (), ("query", "key", "value")],
     "num_kv_heads": [None, 1],
+    "feed_forward_pattern": [("dense",), ("experts",), ("dense", "experts")],
     "decoder_pattern": [("full",), ("local", "full"), ("linear", "full")],
     "share_relative_positions": [None, True, False],
     "embedding_scale": [True, False],
@@ -110,7 +111,7 @@ NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", False): {"relative_positions": "t5"},
     **{("rope_scaling", name): {"relative_positions": "rope"}
        for name in ("linear", *SCALED_BY_LENGTH)},
-    ("expert_scores", "sigmoid"): {"feed_forward": "experts"},
+    ("expert_scores", "sigmoid"): {"feed_forward_pattern": ("experts",)},
     ("pooling", "mean"): {"architecture": "encoder"},
     ("pooling", "last"): {"architecture": "decoder"},
 }  # fmt: skip

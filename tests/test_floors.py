@@ -14,6 +14,7 @@ from transformer_jax import config
 from transformer_jax.config.words import TWO_WAY
 from transformer_jax.data.augmenting import AUGMENTATIONS
 from transformer_jax.data.masking import MASKS
+from transformer_jax.models.layers import FEED_FORWARDS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrent import TwoWay
 
@@ -142,7 +143,6 @@ TABLES = {
     (config.ModelConfig, "layer_sharing"): "models.sharing.SHARINGS",
     (config.ModelConfig, "initializer"): "models.initial_values.INITIALIZERS",
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
-    (config.ModelConfig, "feed_forward"): "models.layers.FEED_FORWARDS",
     (config.ModelConfig, "expert_scores"): "nn.experts.EXPERT_SCORES",
     (config.ModelConfig, "attention"): "nn.mixers.attention.KERNELS",
     (config.ModelConfig, "architecture"): "models.build.MODELS",
@@ -187,6 +187,11 @@ def test_kinds_of_mixers_match_the_table():
     assert list(typing.get_args(config.MixerKind)) == list(MIXERS)
     two_way = [name for name, kind in MIXERS.items() if issubclass(kind, TwoWay)]
     assert list(TWO_WAY) == two_way
+
+
+def test_kinds_of_feed_forward_layers_match_the_table():
+    hint = typing.get_type_hints(config.ModelConfig)["feed_forward_pattern"]
+    assert typing.get_args(typing.get_args(hint)[0]) == (*FEED_FORWARDS,)
 
 
 def test_augmentations_match_the_tables():

@@ -152,13 +152,15 @@ def _variants() -> dict[str, ModelConfig]:
             "num_kv_heads": 1, "residual": "pre_norm", "biases": (), "norm": "rms_norm",
         },
         "experts": {
-            "num_encoder_layers": 2, "num_decoder_layers": 2, "feed_forward": "experts",
+            "num_encoder_layers": 2, "num_decoder_layers": 2, "layer_loop": "scan",
+            "feed_forward_pattern": ("dense", "experts"),
             "num_experts": 3, "shared_experts": 1, "activation": "swiglu",
         },
         "switch": {
-            "architecture": "decoder", "num_encoder_layers": 6, "feed_forward": "experts",
-            "num_experts": 4, "experts_per_token": 1, "normalize_expert_weights": False,
-            "biases": (), "expert_scores": "sigmoid", "residual": "pre_norm",
+            "architecture": "decoder", "num_encoder_layers": 6,
+            "feed_forward_pattern": ("experts",), "num_experts": 4, "experts_per_token": 1,
+            "normalize_expert_weights": False, "biases": (), "expert_scores": "sigmoid",
+            "residual": "pre_norm",
         },
         "features": {
             "num_encoder_layers": 4, "num_features": 7, "window": 3, "position_rank": 4,

@@ -53,7 +53,7 @@ FORMS = {
     },
     "fused-dots": {"attention": "fused", "remat": "dots", "num_encoder_layers": 2},
     "shaw_values": {"relative_positions": "shaw_values", "relative_clip": 3, "v_head_dim": 5},
-    "experts": {"feed_forward": "experts", "num_experts": 3, "num_encoder_layers": 2},
+    "experts": {"feed_forward_pattern": ("experts",), "num_experts": 3, "num_encoder_layers": 2},
     "xlnet-full": {"relative_positions": "xlnet", "remat": "full"},
 }
 

@@ -51,7 +51,7 @@ def of(family, **fields) -> ModelConfig:
     first = {
         field: values[0] for field, values in family.supported.items()
         if values is not ANY and isinstance(values[0], str | bool | tuple)
-        and field not in ("encoder_pattern", "decoder_pattern", "lora_maps")
+        and not field.endswith("_pattern") and field != "lora_maps"
     }  # fmt: skip
     sizes = {"d_model": 24, "num_heads": 4, "head_dim": None, "max_positions": 16}
     sizes |= {"d_ff": 96} if family.fourfold else {}

@@ -36,7 +36,7 @@ def test_only_meaningless_pairs_are_rejected():
         {"residual": "deep_norm", "initializer": "t5"},
         {"residual": "deep_norm", "initializer": "gpt2"},
         {"attention": "fused", "relative_positions": "shaw_values"},
-        {"feed_forward": "dense", "expert_scores": "sigmoid"},
+        {"expert_scores": "sigmoid", "feed_forward_pattern": ("dense",)},
         {"positions": "learned", "layer_sharing": "universal"},
         {"positions": "none", "layer_sharing": "universal"},
         {"tied_embeddings": "none", "logits_scale": True},

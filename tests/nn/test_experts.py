@@ -13,7 +13,7 @@ from transformer_jax.nn.blocks import in_blocks, moved, multiplied, shape_of
 from transformer_jax.nn.experts import Experts
 
 CONFIG = dataclasses.replace(
-    MODEL, feed_forward="experts", num_experts=5, activation="swiglu", shared_experts=2
+    MODEL, feed_forward_pattern=("experts",), num_experts=5, activation="swiglu", shared_experts=2
 )
 
 

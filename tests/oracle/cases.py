@@ -57,6 +57,7 @@ DEEPSEEK = _of(
     LLAMA, decoder_pattern=("latent",), latent_size=7, head_dim=10, rope_fraction=0.4, v_head_dim=5,
     num_kv_heads=None, biases=(), norm_epsilon=1e-6,
 )  # fmt: skip
+EXPERTS: dict = {"feed_forward_pattern": ("experts",)}
 LONGER: dict = {"rope_length": 300, "rope_theta": 50.0, "head_dim": 12}
 GPT_NEOX = _of(
     DECODER, activation="gelu", relative_positions="rope", rope_fraction=0.67, rope_theta=50.0,
@@ -130,22 +131,22 @@ CASES = {
     "deepseek, experts": Case(
         "deepseek",
         _of(
-            DEEPSEEK, feed_forward="experts", num_experts=5, experts_per_token=3, shared_experts=2,
-            expert_scores="sigmoid", num_decoder_layers=1,
+            DEEPSEEK, feed_forward_pattern=("dense", "experts"), num_experts=5, experts_per_token=3,
+            shared_experts=2, expert_scores="sigmoid",
         ),
     ),
-    "mixtral": Case("mixtral", _of(LLAMA, biases=(), feed_forward="experts", num_experts=4)),
+    "mixtral": Case("mixtral", _of(LLAMA, **EXPERTS, biases=(), num_experts=4)),
     "switch": Case(
         "plain",
         _of(
-            TRANSLATION, feed_forward="experts", num_experts=3, experts_per_token=1,
-            normalize_expert_weights=False,
+            TRANSLATION, feed_forward_pattern=("experts", "dense"), num_experts=3,
+            experts_per_token=1, normalize_expert_weights=False,
         ),
     ),
     "shared experts, gated": Case(
         "plain",
         _of(
-            DECODER, feed_forward="experts", num_experts=6, shared_experts=1, activation="swiglu",
+            DECODER, **EXPERTS, num_experts=6, shared_experts=1, activation="swiglu",
             expert_scores="sigmoid", num_decoder_layers=1,
         ),
     ),

@@ -206,7 +206,7 @@ class Mixtral(Llama):
 
 
 class DeepseekV3(Peer):
-    """DeepSeek-V3, with experts in all layers or in none. It rotates the last channels of a head,
+    """DeepSeek-V3, with experts after its first layers. It rotates the last channels of a head,
     ours the first.
     """
 
@@ -214,10 +214,11 @@ class DeepseekV3(Peer):
 
     def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
         """See Peer."""
-        dense = c.feed_forward == "dense"
+        kinds = c.feed_forward_pattern * c.num_decoder_layers
+        dense = kinds[: c.num_decoder_layers].count("dense")  # they come first
         model = transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(
             vocab_size=vocab_size, rms_norm_eps=c.norm_epsilon, hidden_act="silu",
-            first_k_dense_replace=c.num_decoder_layers * dense, moe_intermediate_size=c.d_ff,
+            first_k_dense_replace=dense, moe_intermediate_size=c.d_ff,
             n_routed_experts=c.num_experts, num_experts_per_tok=c.experts_per_token,
             n_shared_experts=c.shared_experts, norm_topk_prob=c.normalize_expert_weights,
             n_group=1, topk_group=1, routed_scaling_factor=1.0, experts_implementation="eager",
@@ -227,7 +228,7 @@ class DeepseekV3(Peer):
             rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta},
             rope_interleave=c.relative_positions == "rope_interleaved", **_sizes(c),
         ))  # fmt: skip
-        for layer in [] if dense else model.model.layers:  # a parameter, so that it is randomised
+        for layer in model.model.layers[dense:]:  # a parameter, so that it is randomised
             bias = torch.nn.Parameter(layer.mlp.gate.e_score_correction_bias.clone())
             layer.mlp.gate.e_score_correction_bias = None
             layer.mlp.gate.e_score_correction_bias = bias

@@ -202,7 +202,7 @@ class Plain(torch.nn.Module):
         return y + self._dense(f"{path}/shared", x) if c.shared_experts else y
 
     def _feed_forward(self, path: str, x: torch.Tensor) -> torch.Tensor:
-        experts = self.config.feed_forward == "experts"
+        experts = f"{path}/router/kernel" in self.p
         return self._experts(path, x) if experts else self._dense(path, x)
 
     def _dense(self, path: str, x: torch.Tensor) -> torch.Tensor:

@@ -41,7 +41,7 @@ TABLES: dict[str, Collection[str]] = {
     "embedding_norm": EMBEDDING_NORMS,
     "layer_sharing": SHARINGS,
     "activation": ACTIVATIONS,
-    "feed_forward": FEED_FORWARDS,
+    "feed_forward_pattern": FEED_FORWARDS,
     "expert_scores": EXPERT_SCORES,
     "attention": KERNELS,
     "score_scale": SCORE_SCALES,
@@ -56,7 +56,7 @@ TABLES: dict[str, Collection[str]] = {
 ONLY_IN = {
     "recurrence": ("architecture", ("recurrent",)),
     "source_attention": ("architecture", ("recurrent",)),
-    "expert_scores": ("feed_forward", ("experts",)),
+    "expert_scores": ("feed_forward_pattern", (("experts",), ("dense", "experts"))),
     "distribution": ("stem", ("series",)), "pooling": ("architecture", ("encoder", "decoder")),
 }  # fmt: skip
 
@@ -65,6 +65,8 @@ def names(config: ModelConfig, field: str) -> set[str]:
     """Return the entries of a field's table that a config uses."""
     if field in ONLY_IN and getattr(config, ONLY_IN[field][0]) not in ONLY_IN[field][1]:
         return set()  # a default that this model does not read
+    if field == "feed_forward_pattern":
+        return {*config.feed_forward_pattern}
     if "pattern" not in field:
         return {getattr(config, field)}
     found: set[str] = set()

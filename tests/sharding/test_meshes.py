@@ -187,7 +187,11 @@ def test_experts_equal_one_device():
     are the same. Muon orthogonalises each expert's matrices, whose rows and columns
     are on different devices.
     """
-    changes = HALF | {"feed_forward": "experts", "num_experts": 3, "activation": "swiglu"}
+    changes = HALF | {
+        "feed_forward_pattern": ("experts",),
+        "num_experts": 3,
+        "activation": "swiglu",
+    }
     losses, state = run((2, 2, 2), algorithm="muon", **changes)
     expected_losses, expected = run((1, 1, 1), algorithm="muon", **changes)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)

@@ -15,7 +15,7 @@ from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_train_step
 
 CONFIG = dataclasses.replace(
-    MODEL, feed_forward="experts", num_experts=4, balancing_rate=0.01, dropout_rate=0.0
+    MODEL, feed_forward_pattern=("experts",), num_experts=4, balancing_rate=0.01, dropout_rate=0.0
 )
 BATCH = alone(random_store([(5, 7), (3, 9), (8, 8), (6, 4)] * 4), 16, 10, 10)
 

@@ -207,12 +207,13 @@ class ModelConfig:
         "relu", "gelu", "gelu_tanh", "relu_squared", "silu", "mish", "swiglu", "reglu", "geglu",
         "geglu_tanh",
     ] = "relu"  # fmt: skip
-    # "dense": all positions pass through the same feed-forward layer. "experts": in every layer, a
-    # router scores `num_experts` feed-forward layers of width d_ff for each position, which passes
-    # through the `experts_per_token` with the highest scores; their outputs are added up, each
-    # times its score (Shazeer et al. 2017, arXiv:1701.06538). Parameters grow with num_experts, but
-    # the work does not. All positions are computed, however many choose the same expert.
-    feed_forward: Literal["dense", "experts"] = "dense"
+    # The feed-forward part of each layer, from the first one of a stack on, repeated. "dense": all
+    # positions pass through the same one. "experts": a router scores `num_experts` of width d_ff
+    # for each position, which passes through the `experts_per_token` with the highest scores; their
+    # outputs are added up, each times its score (Shazeer et al. 2017, arXiv:1701.06538). Parameters
+    # grow with num_experts, but the work does not. All positions are computed, however many choose
+    # the same expert.
+    feed_forward_pattern: tuple[Literal["dense", "experts"], ...] = ("dense",)
     num_experts: int = 8
     experts_per_token: int = 2  # Mixtral: 2 (arXiv:2401.04088); Switch Transformers: 1
     # "softmax" over all experts; "sigmoid" for each alone (DeepSeek-V3: arXiv:2412.19437).

@@ -50,7 +50,7 @@ MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "feature_seed": ("bigbird", "lsh", *DRAWN),
     "conv_kernel": ("conformer",),
 }
-EXPERT_FIELDS = (  # read by feed_forward="experts"
+EXPERT_FIELDS = (  # read by layers of "experts"
     "num_experts", "experts_per_token", "expert_scores", "normalize_expert_weights",
     "shared_experts", "balancing_rate",
 )  # fmt: skip

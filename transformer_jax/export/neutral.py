@@ -53,7 +53,7 @@ NEUTRAL: Allowed = {
     "num_codes": ANY,  # of autoencoders, like the next two
     "code_width": ANY,
     "commitment": ANY,
-    "feed_forward": ("dense",),
+    "feed_forward_pattern": ("dense",),
     "num_experts": ANY,  # of experts, like the next five
     "experts_per_token": ANY,
     "expert_scores": ("softmax", "sigmoid"),

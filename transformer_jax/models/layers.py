@@ -25,9 +25,9 @@ def make_residual(config: ModelConfig, cross: bool) -> nn.Module:
     return pick(RESIDUALS, config.residual, "config.model.residual")(config, cross)
 
 
-def new_feed_forward(config: ModelConfig, dtype: jnp.dtype) -> nn.Module:
-    """Return the config's feed-forward layer."""
-    return pick(FEED_FORWARDS, config.feed_forward, "config.model.feed_forward")(config, dtype)
+def new_feed_forward(config: ModelConfig, dtype: jnp.dtype, kind: str) -> nn.Module:
+    """Return a feed-forward layer of this kind."""
+    return pick(FEED_FORWARDS, kind, "config.model.feed_forward_pattern")(config, dtype)
 
 
 def dense(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
@@ -46,11 +46,14 @@ FEED_FORWARDS: dict[str, Callable[[ModelConfig, jnp.dtype], nn.Module]] = {
 
 
 class Layer(nn.Module):
-    """A sequence of residual parts. `kind` names the mixer; `cross` adds attention to a memory."""
+    """A sequence of residual parts. `kind` names the mixer, and `feed_forward_kind` the last part;
+    `cross` adds attention to a memory.
+    """
 
     config: ModelConfig
     dtype: jnp.dtype
     kind: str
+    feed_forward_kind: str
     cross: bool
 
     def setup(self) -> None:
@@ -61,7 +64,7 @@ class Layer(nn.Module):
         if self.cross:
             self.cross_attention = Attention(c, self.dtype)
             self.cross_attention_residual = make_residual(c, self.cross)
-        self.feed_forward = new_feed_forward(c, self.dtype)
+        self.feed_forward = new_feed_forward(c, self.dtype, self.feed_forward_kind)
         self.feed_forward_residual = make_residual(c, self.cross)
 
     def __call__(
@@ -151,7 +154,7 @@ class CrossLayer(nn.Module):
         c = self.config
         self.cross_attention = Attention(c, self.dtype)
         self.cross_attention_residual = make_residual(c, cross=False)
-        self.feed_forward = new_feed_forward(c, self.dtype)
+        self.feed_forward = dense(c, self.dtype)
         self.feed_forward_residual = make_residual(c, cross=False)
 
     def __call__(
@@ -163,8 +166,7 @@ class CrossLayer(nn.Module):
         y, _ = self.cross_attention.recall(residual.read(x), seen, view, train)
         x = residual.write(x, y, train)
         residual = self.feed_forward_residual
-        y = self.feed_forward(residual.read(x), train, view.q_seg > 0)
-        return residual.end(residual.write(x, y, train))
+        return residual.end(residual.write(x, self.feed_forward(residual.read(x), train), train))
 
 
 class Conformer(Layer):
@@ -175,7 +177,8 @@ class Conformer(Layer):
 
     def setup(self) -> None:
         super().setup()
-        self.first_feed_forward = new_feed_forward(self.config, self.dtype)
+        kind = self.feed_forward_kind
+        self.first_feed_forward = new_feed_forward(self.config, self.dtype, kind)
         self.first_feed_forward_residual = make_residual(self.config, self.cross)
         self.convolution = ConvolutionModule(self.config, self.dtype)
         self.convolution_residual = make_residual(self.config, self.cross)

@@ -1,6 +1,6 @@
 """Which layers of a stack share parameters, and what is added before each of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,9 +21,9 @@ class Sharing(NamedTuple):
     enter: Callable[[ModelConfig, Int[Array, "B T"], Size, int], Enter]
     numbered: bool = False  # whether `enter` differs from layer to layer
 
-    def kept(self, pattern: Sequence[str], num_layers: int) -> int:
+    def kept(self, period: int, num_layers: int) -> int:
         """Return how many layers have their own parameters: one period of them if shared."""
-        return len(pattern) if self.shared else num_layers
+        return min(period, num_layers) if self.shared else num_layers
 
 
 def nothing(config: ModelConfig, pos: Int[Array, "B T"], limit: Size, depth: int) -> Enter:

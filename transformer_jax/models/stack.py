@@ -1,6 +1,7 @@
 """A stack of layers, and the loop over them. Parameters are stored per layer with any loop."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,8 @@ def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
     """
     period = len(bodies)
     whole = len(layers) // period * period
+    if not whole:
+        return unrolled(bodies, x, layers)
     stacked = [
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers[place:whole:period])
         for place in range(period)
@@ -147,9 +150,12 @@ class Stack(nn.Module):
     def setup(self) -> None:
         c = self.config
         self.sharing = pick(SHARINGS, c.layer_sharing, "config.model.layer_sharing")
-        count = self.sharing.kept(self.pattern, self.num_layers)
-        kinds = itertools.islice(itertools.cycle(self.pattern), count)
-        self.layer = [LAYERS.get(kind, Layer)(c, self.dtype, kind, self.cross) for kind in kinds]
+        both = zip(itertools.cycle(self.pattern), itertools.cycle(c.feed_forward_pattern))
+        kinds = [*itertools.islice(both, self.sharing.kept(self._period(), self.num_layers))]
+        self.layer = [
+            LAYERS.get(kind, Layer)(c, self.dtype, kind, feed_forward, self.cross)
+            for kind, feed_forward in kinds
+        ]
         self.residual = pick(RESIDUALS, c.residual, "config.model.residual")
         self.final_norm = make_norm(c) if self.residual.needs_final_norm else None
         self.relative_positions = scheme_of("stack", c)
@@ -174,8 +180,12 @@ class Stack(nn.Module):
             return layer.undo(x, view, train, memory, cross_view)
 
         x = self.residual.begin(x)
-        x = self.residual.end(run(self, self._applied(), len(self.pattern), call, undo, x))
+        x = self.residual.end(run(self, self._applied(), self._period(), call, undo, x))
         return x if self.final_norm is None else self.final_norm(x)
+
+    def _period(self) -> int:
+        """Return after how many layers both kinds of their parts repeat."""
+        return math.lcm(len(self.pattern), len(self.config.feed_forward_pattern))
 
     def _applied(self) -> list[Layer]:
         """Return the layers in the order of their application, shared ones repeatedly."""

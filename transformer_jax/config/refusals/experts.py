@@ -15,10 +15,17 @@ def check_experts(model: "ModelConfig") -> None:
     within(1, 2**12, experts_per_token=model.experts_per_token)
     within(0, 2**12, shared_experts=model.shared_experts)
     within(0, 1, balancing_rate=model.balancing_rate)
-    if model.feed_forward != "experts":
+    pattern = model.feed_forward_pattern
+    layers = max(getattr(model, f"num_{name}_layers") for name in model.stacks or ("encoder",))
+    check(
+        1 <= len(pattern) <= layers,
+        f"feed_forward_pattern={pattern}: must name 1 to {layers} layers, the depth of the deepest "
+        "stack",
+    )
+    if "experts" not in pattern:
         default_unless(
             False, model, *EXPERT_FIELDS,
-            because=f"has no effect with feed_forward={model.feed_forward!r}",
+            because=f"has no effect with feed_forward_pattern={pattern}",
             otherwise="choose 'experts'",
         )  # fmt: skip
         return
@@ -41,7 +48,7 @@ def check_experts(model: "ModelConfig") -> None:
     )
     default_unless(
         False, model, "activation_dropout_rate", "feed_forward_chunks",
-        because="is for feed_forward='dense'",
+        because=f"is for dense layers, and feed_forward_pattern={pattern}",
     )  # fmt: skip
     adapted = [name for name in ("gate", "up", "down") if name in model.lora_maps]
     check(

@@ -44,7 +44,8 @@ MIXTRAL = LLAMA._replace(
     ),
     whole_heads=False,
     fixed={
-        **LLAMA.fixed, "biases": (), "feed_forward": "experts", "expert_scores": "softmax",
-        "normalize_expert_weights": True, "shared_experts": 0, "balancing_rate": 0.0,
+        **LLAMA.fixed, "biases": (), "feed_forward_pattern": ("experts",),
+        "expert_scores": "softmax", "normalize_expert_weights": True, "shared_experts": 0,
+        "balancing_rate": 0.0,
     },
 )  # fmt: skip
