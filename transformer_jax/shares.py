@@ -22,11 +22,9 @@ def on_each_device(function: Callable, *arrays: jax.Array) -> Any:
     This way no sum in it waits for other devices, which a loop's would do at every iteration.
     """
     devices = row_parts()
-    if len(arrays[0]) % devices:
-        devices = 1
+    if devices == 1 or len(arrays[0]) % devices:  # the same without a loop's batch axis
+        return jax.tree.map(lambda x: x[None], function(*arrays))
     shares = [array.reshape(devices, -1, *array.shape[1:]) for array in arrays]
-    if devices == 1:  # the same without a loop's batch axis
-        return jax.tree.map(lambda x: x[None], function(*[share[0] for share in shares]))
     by_rows = PartitionSpec(ROWS)
     shares = [jax.lax.with_sharding_constraint(share, by_rows) for share in shares]
     return jax.vmap(function, spmd_axis_name=ROWS)(*shares)

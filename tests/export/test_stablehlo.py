@@ -121,6 +121,21 @@ def test_programs_match_a_language_model(tmp_path):
     steps(call, call("prefill", prompt), text[:, 2:], expected[:, 2:])
 
 
+def test_experts_compute_any_number_of_positions(tmp_path):
+    """In blocks of a fixed size, as the number of positions is symbolic."""
+    experts = dataclasses.replace(
+        WRITER.model, feed_forward_pattern=("experts",), num_experts=3, activation="swiglu"
+    )
+    writer = dataclasses.replace(WRITER, model=experts)
+    model, params, call, programs = written(writer, tmp_path / "out")
+    assert programs["forward"]["inputs"]["text"] == "int32[batch, text]"
+    text = np.array([[1, 4, 9, 5, 7], [1, 6, 6, 4, 5]], np.int32)
+    expected = log_probs(model, params, Batch(None, side(text), {}))
+    close(call("forward", text), expected)
+    prompt = np.pad(text[:, :2], ((0, 0), (0, 6)))
+    steps(call, call("prefill", prompt), text[:, 2:], expected[:, 2:])
+
+
 def test_models_that_read_more_than_pieces_are_rejected():
     prefix = dataclasses.replace(
         TRANSLATION, model=WRITER.model, objective=ObjectiveConfig("prefix_lm")

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.arrays import Array, Float, Int, Size
 from transformer_jax.nn.linear import written
 
 _EACH = 8  # blocks per expert, if all are chosen equally often
+_SLOTS = 16  # of a block, where the number of choices is not known
 
 
 class Blocks(NamedTuple):
@@ -25,23 +26,26 @@ class Blocks(NamedTuple):
     expert: Int[Array, "M"]  # of each block
 
 
-def shape_of(choices: int, num_experts: int) -> tuple[int, int]:
+def shape_of(choices: Size, num_experts: int) -> tuple[Size, int]:
     """Return the number of blocks and the slots of each."""
-    size = max(choices // (_EACH * num_experts), 1)
+    fixed = isinstance(choices, int)
+    size = max(choices // (_EACH * num_experts), 1) if fixed else _SLOTS
     # Each expert's last block may lack up to size - 1 choices.
-    return min((choices + num_experts * (size - 1)) // size, choices), size
+    count = (choices + num_experts * (size - 1)) // size
+    return min(count, choices) if fixed else count, size
 
 
 def in_blocks(chosen: Int[Array, "C"], num_experts: int) -> Blocks:
     """Return blocks for these choices; an expert's are in their order."""
-    count, size = shape_of(len(chosen), num_experts)
+    choices = chosen.shape[0]
+    count, size = shape_of(choices, num_experts)
     made = jax.nn.one_hot(chosen, num_experts, dtype=jnp.int32)
     before = jnp.take_along_axis(jnp.cumsum(made, 0) - made, chosen[:, None], 1)[:, 0]
     last = jnp.cumsum(-(-made.sum(0) // size))  # block of each expert, exclusive
     first = jnp.concatenate([jnp.zeros(1, last.dtype), last[:-1]])
     slot = first[chosen] * size + before
-    empty = jnp.full(count * size, len(chosen), slot.dtype)
-    choice = empty.at[slot].set(jnp.arange(len(chosen), dtype=slot.dtype), unique_indices=True)
+    empty = jnp.full((count * size,), choices, slot.dtype)
+    choice = empty.at[slot].set(jnp.arange(choices, dtype=slot.dtype), unique_indices=True)
     expert = jnp.searchsorted(last, jnp.arange(count), side="right")
     return Blocks(slot, choice, jnp.minimum(expert, num_experts - 1))
 

@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
-from transformer_jax.nn.blocks import in_blocks, moved, multiplied
+from transformer_jax.nn.blocks import in_blocks, moved, multiplied, shape_of
 from transformer_jax.nn.feedforward import ACTIVATIONS, FeedForward
 from transformer_jax.nn.initializers import each, named, parameter, xavier_uniform
 from transformer_jax.nn.linear import PRODUCT
@@ -127,9 +127,10 @@ class Experts(nn.Module):
         return y if self.shared is None else y + self.shared(x, train)
 
     def _on_device(self, x: Array, weights: Array, chosen: Array) -> Array:
-        blocks = in_blocks(chosen.reshape(-1), self.config.num_experts)
-        shape = len(blocks.expert), -1, x.shape[-1]
-        rows = jnp.repeat(x.reshape(-1, x.shape[-1]), chosen.shape[-1], 0)
+        chosen = chosen.reshape(-1)
+        blocks = in_blocks(chosen, self.config.num_experts)
+        shape = *shape_of(chosen.shape[0], self.config.num_experts), x.shape[-1]
+        rows = jnp.repeat(x.reshape(-1, x.shape[-1]), weights.shape[-1], 0)
         rows = moved(rows, blocks.choice, blocks.slot).reshape(shape)
         hidden = self.up(rows, blocks.expert)
         if self.gate is None:
@@ -138,5 +139,5 @@ class Experts(nn.Module):
             hidden *= self.activation.function(self.gate(rows, blocks.expert))
         hidden = nn.with_logical_constraint(hidden, (None, None, "act_mlp"))
         y = self.down(hidden, blocks.expert).reshape(-1, x.shape[-1])
-        y = moved(y, blocks.slot, blocks.choice).reshape(*weights.shape, -1)
+        y = moved(y, blocks.slot, blocks.choice).reshape(*weights.shape, x.shape[-1])
         return (weights[..., None] * y).sum(-2).astype(x.dtype)
