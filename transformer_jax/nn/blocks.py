@@ -9,10 +9,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, Size
+from transformer_jax.arrays import Array, Float, Int, Size, on_cpu
 from transformer_jax.nn.linear import written
 
-_EACH = 8  # blocks per expert, if all are chosen equally often
+# Blocks per expert, if all are chosen equally often: the more, the less work is in vain, but the
+# more matrices are copied, which costs a CPU more than an accelerator.
+_EACH, _CPU_EACH = 8, 4
 _SLOTS = 16  # of a block, where the number of choices is not known
 
 
@@ -29,7 +31,9 @@ class Blocks(NamedTuple):
 def shape_of(choices: Size, num_experts: int) -> tuple[Size, int]:
     """Return the number of blocks and the slots of each."""
     fixed = isinstance(choices, int)
-    size = max(choices // (_EACH * num_experts), 1) if fixed else _SLOTS
+    each = _CPU_EACH if on_cpu() else _EACH
+    size = max(choices // (each * num_experts), 1) if fixed else _SLOTS
+    size += size > 1 and size % 2
     # Each expert's last block may lack up to size - 1 choices.
     count = (choices + num_experts * (size - 1)) // size
     return min(count, choices) if fixed else count, size
@@ -80,7 +84,10 @@ def _backward(operands, gradient):
     gradient = gradient.astype(x.dtype)
     own = kernels.astype(x.dtype)[expert]
     dx = _dot("mqo,mio->mqi", gradient, own, written(x.dtype)).astype(x.dtype)
-    each = _dot("mqi,mqo->mio", x, gradient, jnp.promote_types(x.dtype, jnp.float32))
+    # A CPU takes half as long to add up products of bfloat16 over two axes as over one.
+    halves = 2 if x.shape[1] % 2 == 0 else 1
+    x, gradient = (a.reshape(len(a), halves, -1, a.shape[2]) for a in (x, gradient))
+    each = _dot("mhqi,mhqo->mio", x, gradient, jnp.promote_types(x.dtype, jnp.float32))
     return dx, _summed(each, expert, len(kernels)).astype(kernels.dtype), None
 
 
