@@ -184,13 +184,13 @@ def operations(
 def of_experts(c: ModelConfig, positions: int) -> int:
     """Return the operations of a training step for these positions in one layer of ungated experts.
 
-    A router has d per expert. Choices fill blocks, four per expert if all are used alike, of an
+    A router has d per expert. Choices fill blocks, eight per expert if all are used alike, of an
     even size, and each expert's last block may lack all but one. The gradients of matrices are
     added up over blocks, and biases taken for each, by products with a row per block and a column
     per expert.
     """
     experts, choices = c.num_experts, positions * c.experts_per_token
-    size = max(choices // (4 * experts), 1)
+    size = max(choices // (8 * experts), 1)
     size += size > 1 and size % 2
     blocks = min((choices + experts * (size - 1)) // size, choices)
     matrices = 2 * c.d_model * c.d_ff
