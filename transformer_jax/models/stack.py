@@ -48,8 +48,6 @@ def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
     """
     period = len(bodies)
     whole = len(layers) // period * period
-    if not whole:
-        return unrolled(bodies, x, layers)
     stacked = [
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers[place:whole:period])
         for place in range(period)

@@ -140,4 +140,4 @@ class Experts(nn.Module):
         hidden = nn.with_logical_constraint(hidden, (None, None, "act_mlp"))
         y = self.down(hidden, blocks.expert).reshape(-1, x.shape[-1])
         y = moved(y, blocks.slot, blocks.choice).reshape(*weights.shape, x.shape[-1])
-        return (weights[..., None] * y).sum(-2).astype(x.dtype)
+        return (weights[..., None] * y).sum(-2).astype(self.dtype)
