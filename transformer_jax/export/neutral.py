@@ -56,7 +56,7 @@ NEUTRAL: Allowed = {
     "feed_forward_pattern": ("dense",),
     "num_experts": ANY,  # of experts, like the next five
     "experts_per_token": ANY,
-    "expert_scores": ("softmax", "sigmoid"),
+    "expert_scores": ("softmax",),
     "normalize_expert_weights": ANY,
     "shared_experts": ANY,
     "balancing_rate": ANY,
