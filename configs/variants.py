@@ -44,10 +44,8 @@ CHANGES: dict = {
     "ff-reglu": {"activation": "reglu", **GATED},
     "ff-geglu": {"activation": "geglu", **GATED},
     "ff-swiglu": {"activation": "swiglu", **GATED},
-    "ff-experts": {
-        "feed_forward_pattern": ("experts",),
-        "d_ff": 128,
-    },  # two of eight: the same work
+    # Each position passes through two of eight, which is the work of base's.
+    "ff-experts": {"feed_forward_pattern": ("experts",), "d_ff": 128},
     "heads-2": {"num_heads": 2},
     "heads-8": {"num_heads": 8},
     "heads-grouped-2": {"num_kv_heads": 2},

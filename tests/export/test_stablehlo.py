@@ -112,13 +112,7 @@ def steps(call, state, pieces, expected):
 
 def test_programs_match_a_language_model(tmp_path):
     """Lengths are symbolic; a prompt may be shorter than the room for it."""
-    model, params, call, programs = written(WRITER, tmp_path / "out")
-    assert programs["forward"]["inputs"]["text"] == "int32[batch, text]"
-    text = np.array([[1, 4, 9, 5, 7], [1, 6, 6, 4, 5]], np.int32)
-    expected = log_probs(model, params, Batch(None, side(text), {}))
-    close(call("forward", text), expected)
-    prompt = np.pad(text[:, :2], ((0, 0), (0, 6)))
-    steps(call, call("prefill", prompt), text[:, 2:], expected[:, 2:])
+    writes(WRITER, tmp_path / "out")
 
 
 def test_experts_compute_any_number_of_positions(tmp_path):
@@ -126,8 +120,12 @@ def test_experts_compute_any_number_of_positions(tmp_path):
     experts = dataclasses.replace(
         WRITER.model, feed_forward_pattern=("experts",), num_experts=3, activation="swiglu"
     )
-    writer = dataclasses.replace(WRITER, model=experts)
-    model, params, call, programs = written(writer, tmp_path / "out")
+    writes(dataclasses.replace(WRITER, model=experts), tmp_path / "out")
+
+
+def writes(experiment, directory):
+    """Check the programs of a language model."""
+    model, params, call, programs = written(experiment, directory)
     assert programs["forward"]["inputs"]["text"] == "int32[batch, text]"
     text = np.array([[1, 4, 9, 5, 7], [1, 6, 6, 4, 5]], np.int32)
     expected = log_probs(model, params, Batch(None, side(text), {}))
