@@ -131,9 +131,9 @@ def test_jax_is_not_imported(component):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_are_short(path):
-    """At most 250 lines, the manual aside."""
+    """A file is as long as its one idea: at most 400 lines, the manual aside."""
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= 250 or path.name == "manual.py", f"{path}: {lines} lines"
+    assert lines <= 400 or path.name == "manual.py", f"{path}: {lines} lines"
 
 
 TABLES = {
