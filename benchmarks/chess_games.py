@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 import chess
 
 from transformer_jax.api import TrainedModel, load
-from transformer_jax.config.words import CLASSIFIES
 from transformer_jax.data import chess_positions, sources
 from transformer_jax.evaluation import moves
 from transformer_jax.evaluation.metrics import interval
@@ -75,7 +74,7 @@ def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[flo
 
 def likeliest(trained: TrainedModel, fens: Sequence[str]) -> list[list[str]]:
     """Return moves for each position, likeliest first: all moves, or the hypotheses of a beam."""
-    if trained.experiment.objective.kind in CLASSIFIES:
+    if trained.experiment.objective.record.classifies:
         return [list(shares) for shares in trained.classify(list(fens))]
     found = trained.translate(list(fens), n_best=_BEAM, beam_size=_BEAM)
     return [[moves.written(said.text) for said in hypotheses] for hypotheses in found]

@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 from transformer_jax.config import ModelConfig
-from transformer_jax.config.words import SCALED_BY_LENGTH
+from transformer_jax.config.choices.positions import SCALED_BY_LENGTH
 from transformer_jax.errors import UserError
 
 HINTS = typing.get_type_hints(ModelConfig)

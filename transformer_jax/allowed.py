@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_jax.config.fields import Values
+
 
 class Anything:
     """Every value of a field: for numbers, flags and free text, never for a choice of words."""
@@ -18,6 +20,11 @@ class Anything:
 
 ANY = Anything()
 Allowed = Mapping[str, tuple[Any, ...] | Anything]  # field -> its values, or ANY
+
+
+def declared(values: Values) -> tuple[Any, ...] | Anything:
+    """Return the values that a field's declaration allows: some words, or any number or text."""
+    return values if isinstance(values, tuple) else ANY if values else ()
 
 
 def allows(values: tuple[Any, ...] | Anything, value: Any) -> bool:

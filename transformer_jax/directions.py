@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from transformer_jax.config.choices.objectives import OBJECTIVES
+
 
 class Metric(NamedTuple):
     """The title of a score and its direction."""
@@ -46,9 +48,6 @@ def standing(scores: Mapping[str, float], by: str) -> tuple[float, float]:
     return VALIDATION[by].gain(scores[by]), -loss if math.isfinite(loss) else -math.inf
 
 
-_NO_NATS = ("regress", "forecast", "reconstruct")  # their loss compares numbers; no cross-entropy
-
-
 def validation(name: str, kind: str) -> Metric:
     """Return the metric of a name in VALIDATION, for an objective of this kind."""
     if name == "loss" and not in_nats(kind):
@@ -58,7 +57,7 @@ def validation(name: str, kind: str) -> Metric:
 
 def in_nats(kind: str) -> bool:
     """Return whether the loss of an objective of this kind is over pieces or classes, in nats."""
-    return kind not in _NO_NATS
+    return OBJECTIVES[kind].nats
 
 
 # Scores of eval.py and compare, by their names in the files.

@@ -94,7 +94,9 @@ def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str
         else:
             ready[key] = checked(f"{path}.{key}", values[key], hint)
     try:
-        return kind(**ready)
+        made = kind(**ready)
+        made.check_reads()
+        return made
     except UserError as error:
         raise UserError(f"{path}.{error}") from None
 

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.config import BESIDE, DataConfig, ObjectiveConfig
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.config.choices.objectives import OBJECTIVES as KNOWN
 from transformer_jax.data.batch import Batch, Ragged, one_per_row
 from transformer_jax.data.batching import PLANS, BatchSource, blank
 from transformer_jax.data.blend import Blend, Several
@@ -28,7 +29,7 @@ CODEC: Any = SimpleNamespace(
     size=3000, special={**SPECIAL, "mask": 4}, decode=lambda ids: "." if ids[0] % 5 == 0 else "x",
     piece_id=lambda piece: 4 if piece == "<mask>" else 10 + int(piece[10:-1]),
 )  # fmt: skip
-PAIRS = [(name, other) for name, others in BESIDE.items() for other in others]
+PAIRS = [(name, other) for name, known in KNOWN.items() for other in known.beside]
 
 
 def texts(first: int, count: int) -> Ragged:

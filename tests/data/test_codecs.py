@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from transformer_jax.config import (
-    NO_TEXT,
-    SIZED,
-    VECTORS,
     DataConfig,
     Experiment,
     SideConfig,
     SourceConfig,
     TokenizerConfig,
 )
+from transformer_jax.config.choices.codecs import CODECS as KNOWN
+from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.data.codecs import (
     characters,
     classes,
@@ -40,7 +39,11 @@ from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
 NOT_ANY_TEXT = ("trees", "fen", "board")  # they encode languages of their own
-TEXTS = [name for name in CODECS if name not in (*NO_TEXT, *VECTORS, *NOT_ANY_TEXT)]
+TEXTS = [
+    name
+    for name in CODECS
+    if KNOWN[name].text and not KNOWN[name].vectors and name not in NOT_ANY_TEXT
+]
 
 
 @pytest.fixture(scope="module", params=TEXTS)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.config.words import JOINS, OF_TEXT, ONE_SIDED, UNMIXED
+from transformer_jax.config.choices.objectives import JOINS
+from transformer_jax.config.choices.objectives import OBJECTIVES as KNOWN
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import PLANS, BucketPlan, fixed_batches
@@ -104,7 +105,7 @@ def test_windows_belong_to_the_part_in_which_they_begin():
     config = DataConfig(train=tuple("abc"), weights=("a=1", "b=1", "c=2"))
     methods = {"piece_id": lambda *_: 5, "decode": lambda *_: "x"}
     codec = type("Codec", (), {"size": 10, "special": {"mask": 4}} | methods)()
-    for name in set(OF_TEXT) - set(UNMIXED):
+    for name in (name for name, known in KNOWN.items() if known.text and known.mixes):
         for document in ("line", "joined") if name in JOINS else ("line",):
             objective = ObjectiveConfig(name, window=5, document=document)  # type: ignore[arg-type]
             items = OBJECTIVES[name].items(store, objective, codec)
@@ -119,7 +120,9 @@ def test_windows_belong_to_the_part_in_which_they_begin():
     np.testing.assert_allclose(found.passes, [10 / 4 / 4, 10 / 4 / 4, 10 / 2 / 2])
 
 
-@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - set(ONE_SIDED) - set(UNMIXED)))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, known in KNOWN.items() if not known.one_sided and known.mixes)
+)
 def test_pairs_belong_to_the_part_that_contains_them(name):
     targets = [[9] * n for n in (3, 1, 4, 1, 5)]
     read = {"tag": sum(map(len, targets)), "classify_pairs": 2 * len(targets)}  # several per text

@@ -11,7 +11,6 @@ from tiny import MODEL, VOCAB
 
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
-    LABELS,
     CheckpointConfig,
     DataConfig,
     EvaluationConfig,
@@ -24,6 +23,7 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
+from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import PLANS, Shape
 from transformer_jax.data.token_store import TokenStore
@@ -108,7 +108,7 @@ def test_operations_of_an_encoder():
         )  # fmt: skip
         experiment = Experiment(
             model=config, objective=ObjectiveConfig(name, window=6),  # type: ignore[arg-type]
-            tgt=SideConfig(LABELS.get(name, "subwords")),
+            tgt=SideConfig(OBJECTIVES[name].labels or "subwords"),
             tokenizer=TokenizerConfig(vocab_size=VOCAB, joint=masked), evaluation=evaluation,
             checkpoint=checkpoint,
         )  # fmt: skip

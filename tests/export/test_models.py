@@ -10,7 +10,8 @@ from declared import choices, later, undeclared, with_value
 from tiny import MODEL
 
 from transformer_jax.allowed import ANY
-from transformer_jax.config import ARCHITECTURES, ModelConfig, ObjectiveConfig
+from transformer_jax.config import ModelConfig, ObjectiveConfig
+from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.errors import UserError
 from transformer_jax.export.ctranslate2 import settings
@@ -55,7 +56,7 @@ def test_incompatible_sizes_and_position_schemes_are_rejected():
             settings.refuse(dataclasses.replace(PLAIN["decoder"], **changes))
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_objectives_whose_models_decode_differently_are_rejected(name):
     """For example, a prefix attends in both directions."""
     if name in ("translate", "language_model"):

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tiny import MODEL, VOCAB
 
 from transformer_jax.config import MixerKind, ModelConfig
-from transformer_jax.config.words import ONE_WAY, WITHIN
+from transformer_jax.config.choices.mixers import MIXERS, WITHIN
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build, init_params
 from transformer_jax.models.initial_values import INITIALIZERS, KNOWN, restarted
@@ -216,7 +216,7 @@ def test_an_unknown_parameter_is_rejected():
 def test_what_has_no_initial_values_is_refused_at_once():
     """Before the data is read: layers of every kind, as the names of their maps say."""
     for kind in typing.get_args(MixerKind):
-        stack = "decoder" if kind in ONE_WAY else "encoder"
+        stack = "encoder" if "encoder" in MIXERS[kind].stacks else "decoder"
         plain = ModelConfig(
             architecture=stack, d_model=8, d_ff=8, num_heads=2, residual="pre_norm",
             window=2 if kind in WITHIN else None,

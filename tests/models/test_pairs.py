@@ -5,7 +5,7 @@ import pytest
 from pairs import config_of, rows
 from tiny import MODEL, PAIRS
 
-from transformer_jax.config.words import ROTARY, SCALED_BY_LENGTH
+from transformer_jax.config.choices.positions import ROTARY, SCALED_BY_LENGTH
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.training.cost import parameters
 

@@ -19,18 +19,6 @@ from transformer_jax.decoding.text.values import values
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
-# The method that queries a model of each objective.
-ASKED = {
-    "classify": "classify", "classify_pairs": "classify", "tag": "tag", "regress": "value",
-    "policy": "classify", "answer": "answer", "forecast": "forecast",
-    "reconstruct": "picture_codes",
-}  # fmt: skip
-
-KINDS = {
-    "classify": "classifier", "classify_pairs": "classifier of pairs", "tag": "tagger",
-    "regress": "regression", "answer": "reader", "policy": "policy",
-}  # fmt: skip
-
 
 class Reading:
     """Predictions of an encoder; each refuses a model that was trained for another one."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax import counting
-from transformer_jax.api.reading import ASKED, KINDS, Reading
+from transformer_jax.api.reading import Reading
 from transformer_jax.api.stored import Companions
-from transformer_jax.config import LABELS, DecodingConfig, Experiment
+from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
@@ -44,9 +44,8 @@ class TrainedModel(Reading):
         size = f"{counting.parameters(self.params):,} parameters"
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if objective.one_sided else what
-        if objective.labels:
-            what = f"{KINDS[objective.kind]} of {data.source_language}"
-        what = {"forecast": "forecaster", "reconstruct": "autoencoder"}.get(objective.kind, what)
+        if brief := objective.record.brief:
+            what = f"{brief} of {data.source_language}" if objective.labels else brief
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(
@@ -59,12 +58,12 @@ class TrainedModel(Reading):
           UserError: if the model does not translate.
         """
         if not self.experiment.objective.translates:
-            name = self.experiment.objective.name
+            name, record = self.experiment.objective.name, self.experiment.objective.record
             raise UserError(
                 f"config.objective.name={name!r}: such a model "
                 + (
-                    f"writes no text; see {ASKED[name]}"
-                    if name in LABELS
+                    f"writes no text; see {record.method}"
+                    if record.labels
                     else "has no source to translate"
                 )
                 + ("; to continue a prompt, use generate" if name == "language_model" else "")
@@ -197,8 +196,8 @@ class TrainedModel(Reading):
         objective, pair = self.experiment.objective, self.tokenizers
         self._check_text("score")
         if objective.labels:
-            said = LABELS[objective.kind]
-            raise UserError(f"score: such a model predicts {said}; see {ASKED[objective.kind]}")
+            known = objective.record
+            raise UserError(f"score: such a model predicts {known.labels}; see {known.method}")
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give only texts")

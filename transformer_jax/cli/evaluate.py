@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -143,13 +144,8 @@ def _reconstruct(trained: Any, corpus: sources.Corpus, split: str, name: str, st
 
 
 def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation import answers, classes, tags, values
-
-    of = {
-        "classify": classes, "classify_pairs": classes, "tag": tags, "regress": values,
-        "answer": answers, "policy": classes,
-    }  # fmt: skip
-    evaluation = of[trained.experiment.objective.kind].evaluate(trained, corpus, split, name)
+    module = f"transformer_jax.evaluation.{trained.experiment.objective.record.evaluated}"
+    evaluation = importlib.import_module(module).evaluate(trained, corpus, split, name)
     print(*evaluation.result["details"], sep="\n")
     evaluation.write(stem)
     print(f"written to {stem}.*")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
-from transformer_jax.config import LABELS, ObjectiveConfig
+from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data import files
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
@@ -73,7 +73,7 @@ def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[li
     if objective.labels:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model predicts "
-            f"{LABELS[objective.kind]}; see eval.py"
+            f"{objective.record.labels}; see eval.py"
         )
     if not objective.one_sided:
         if arguments.source is None:

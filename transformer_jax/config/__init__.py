@@ -1,7 +1,7 @@
 """The fields of an experiment; `manual.py` documents every one of them.
 
-`words.py` says which of their values belong together, `refusals/` rejects values that are
-impossible or have no effect, and `bounds.py` has the checks for that.
+`choices/` says what is known about each of their words, `fields.py` how a field is declared,
+`refusals/` rejects values that do not go together, and `bounds.py` has the checks for that.
 """
 
 from transformer_jax.config.bounds import HELD_POSITIONS
@@ -13,6 +13,7 @@ from transformer_jax.config.manual import (
     Experiment,
     InitConfig,
     MeshConfig,
+    MixerKind,
     ModelConfig,
     ObjectiveConfig,
     OptimizerConfig,
@@ -22,23 +23,18 @@ from transformer_jax.config.manual import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transformer_jax.config.words import (
-    ARCHITECTURES,
-    BESIDE,
-    LABELS,
-    NO_TEXT,
-    SENTINEL,
-    SIZED,
-    TAKE_PARTS,
-    VECTORS,
-    MixerKind,
-    average_count,
-)
+from transformer_jax.config.scores import average_count
+
+# Fields that also accept a user-defined part: "path/file.py:Name", see parts.py.
+TAKE_PARTS = (
+    "model.norm", "model.activation", "model.positions", "model.relative_positions",
+    "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
+    "optimizer.schedule", "evaluation.metrics",
+)  # fmt: skip
 
 __all__ = [
-    "ARCHITECTURES", "BESIDE", "HELD_POSITIONS", "LABELS", "NO_TEXT", "SENTINEL", "SIZED",
-    "TAKE_PARTS", "VECTORS", "CheckpointConfig", "DataConfig", "DecodingConfig", "EvaluationConfig",
-    "Experiment", "InitConfig", "MeshConfig", "MixerKind", "ModelConfig", "ObjectiveConfig",
-    "OptimizerConfig", "ProfileConfig", "SideConfig", "SourceConfig", "TokenizerConfig",
-    "TrainingConfig", "average_count",
+    "HELD_POSITIONS", "TAKE_PARTS", "CheckpointConfig", "DataConfig", "DecodingConfig",
+    "EvaluationConfig", "Experiment", "InitConfig", "MeshConfig", "MixerKind", "ModelConfig",
+    "ObjectiveConfig", "OptimizerConfig", "ProfileConfig", "SideConfig", "SourceConfig",
+    "TokenizerConfig", "TrainingConfig", "average_count",
 ]  # fmt: skip

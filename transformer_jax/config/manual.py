@@ -9,40 +9,67 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, cast
 
-from transformer_jax.config.bounds import HELD_POSITIONS, check
-from transformer_jax.config.refusals.data import check_data, check_source, check_tokenizer
-from transformer_jax.config.refusals.decoding import check_decoding
-from transformer_jax.config.refusals.experiment import check_experiment
-from transformer_jax.config.refusals.model import check_model
-from transformer_jax.config.refusals.objective import check_objective
+from transformer_jax.config.bounds import HELD_POSITIONS, SIZE, STEPS, check
+from transformer_jax.config.choices.architectures import ARCHITECTURES
+from transformer_jax.config.choices.codecs import CODECS, VECTORS, check_source_reads
+from transformer_jax.config.choices.mixers import CELLS, PLACES, TWO_WAY
+from transformer_jax.config.choices.objectives import (
+    OBJECTIVES,
+    SENTINEL,
+    Objective,
+)
+from transformer_jax.config.choices.positions import POSITIONS
+from transformer_jax.config.choices.record import readers
+from transformer_jax.config.choices.searches import SEARCHES
+from transformer_jax.config.choices.sources import check_data_reads
+from transformer_jax.config.fields import above, check_bounds, number, rate, value
+from transformer_jax.config.refusals.data import (
+    check_data,
+    check_shares_read,
+    check_tokenizer,
+    check_tokenizer_reads,
+)
+from transformer_jax.config.refusals.decoding import check_decoding, check_decoding_reads
+from transformer_jax.config.refusals.experiment import check_experiment, check_experiment_reads
+from transformer_jax.config.refusals.model import check_model, check_model_reads
+from transformer_jax.config.refusals.objective import check_objective, check_objective_reads
 from transformer_jax.config.refusals.running import (
-    check_checkpoint,
     check_evaluation,
     check_init,
+    check_init_reads,
     check_mesh,
     check_optimizer,
     check_profile,
-    check_training,
 )
-from transformer_jax.config.words import (
-    CELLS,
-    LABELS,
-    MASKED,
-    ONE_SIDED,
-    PLACES,
-    READ_BY,
-    SENTINEL,
-    SOUNDS,
-    SYMBOLS,
-    TWO_WAY,
-    VECTORS,
-    WINDOWED,
-    MixerKind,
-)
+
+# The mixers: what mixes values along a sequence in a layer.
+MixerKind = Literal[
+    "full", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
+    "random_features", "gated_random_features", "favor",
+    "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
+    "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class Section:
+    """A group of fields. What is impossible is refused whenever one is made; what has no effect,
+    where people write configs: `parse` calls `check_reads`.
+    """
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        self.check_possible()
+
+    def check_possible(self) -> None:
+        """Reject values that do not go together."""
+
+    def check_reads(self) -> None:
+        """Reject values other than the default for fields that nothing reads."""
+
+
+@dataclass(frozen=True)
+class ModelConfig(Section):
     """The model. Defaults are the paper's base model (section 3, Table 3)."""
 
     # "decoder": one stack that continues a text, without a source or an encoder (GPT).
@@ -70,13 +97,13 @@ class ModelConfig:
         "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent", "elmo",
         "decomposable_attention", "prefix_decoder", "autoencoder",
     ] = "encoder_decoder"  # fmt: skip
-    num_latents: int = 256  # perceiver
-    num_codes: int = 256  # autoencoder
+    num_latents: int = number(256, 1, SIZE, of="architectures")  # perceiver
+    num_codes: int = number(256, 1, SIZE, of="architectures")  # autoencoder
     # autoencoder: channels in which the nearest code is looked up, by direction alone.
-    code_width: int = 16
+    code_width: int = number(16, 2, SIZE, of="architectures")
     # autoencoder: the weight of the loss that moves a position towards its code; the loss that
     # moves the code has weight 1 (van den Oord et al. 2017, equation 3).
-    commitment: float = 0.25
+    commitment: float = number(0.25, 0, 1e3, of="architectures")
     # How the values of a source side enter the model. "embedding": pieces, through a table.
     # "linear": vectors, such as patches of pictures, through one map (ViT: Dosovitskiy et al. 2021,
     # arXiv:2010.11929); "convolution": patches, reassembled into pictures, through convolutions
@@ -86,29 +113,34 @@ class ModelConfig:
     # the sequence, the second with stride 2, which halves the number of vectors (Whisper: Radford
     # et al. 2022, arXiv:2212.04356).
     stem: Literal["embedding", "linear", "convolution", "series", "conv1d"] = "embedding"
-    patch_length: int = 16  # series: rows per patch
-    patch_stride: int = 8  # series: rows from the start of one patch to the start of the next
+    patch_length: int = number(16, 1, SIZE, of="stems")  # series: rows per patch
+    # series: rows from the start of one patch to the start of the next
+    patch_stride: int = number(8, 1, SIZE, of="stems")
     # What is predicted for each value of a series. "point": a number, by squared error; or the
     # parameters of a distribution: "normal", "student_t", or its nine deciles, "quantiles".
-    distribution: Literal["point", "normal", "student_t", "quantiles"] = "point"
-    stem_layers: int = 2  # convolution: layers, each of which halves both sides of a patch
+    distribution: Literal["point", "normal", "student_t", "quantiles"] = value("point", of="stems")
+    # convolution: layers, each of which halves both sides of a patch
+    stem_layers: int = number(2, 1, 10, of="stems")
     # Rows and columns of patches in a picture: for convolution, grid_positions, and prefix_decoder,
     # whose encoder reads only pictures with this many patches.
-    grid: tuple[int, ...] = ()
+    grid: tuple[int, ...] = value((), of="stems")
     # What a stem of vectors adds to each patch, besides `positions`: "sinusoidal" uses half of the
     # channels for sines and cosines of its row and the other half for those of its column.
     grid_positions: Literal["none", "sinusoidal"] = "none"
-    d_model: int = 512  # width of the residual stream
-    d_ff: int = 2048  # width inside the feed-forward layers
-    num_heads: int = 8  # attention heads
-    head_dim: int | None = None  # size of one query and key head (d_k); None: d_model / num_heads
-    v_head_dim: int | None = None  # size of one value head (d_v); None: the same as head_dim
+    d_model: int = number(512, 1, SIZE, neutral=True)  # width of the residual stream
+    d_ff: int = number(2048, 1, SIZE, neutral=True)  # width inside the feed-forward layers
+    num_heads: int = number(8, 1, SIZE, neutral=True)  # attention heads
+    # size of one query and key head (d_k); None: d_model / num_heads
+    head_dim: int | None = number(None, 1, SIZE, neutral=True)
+    # size of one value head (d_v); None: the same as head_dim
+    v_head_dim: int | None = number(None, 1, SIZE, neutral=True)
     # Key and value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads. 1:
     # multi-query attention (Shazeer 2019, arXiv:1911.02150); more: grouped (Ainslie et al. 2023,
     # arXiv:2305.13245).
-    num_kv_heads: int | None = None
-    num_encoder_layers: int = 6  # layers of the encoder (N in the paper)
-    num_decoder_layers: int = 6  # layers of the decoder
+    num_kv_heads: int | None = number(None, 1, SIZE)
+    # layers of the encoder (N in the paper)
+    num_encoder_layers: int = number(6, 1, 1000, neutral=True)
+    num_decoder_layers: int = number(6, 1, 1000, neutral=True)  # layers of the decoder
     # encoder_pattern, decoder_pattern: the kind of each layer, from the first one on, repeated.
     # These keep keys and values:
     #   full       attention to all positions
@@ -141,26 +173,32 @@ class ModelConfig:
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
     # latent: channels per token that decoding keeps, besides those of one head that rotate.
-    latent_size: int = 512
-    query_latent_size: int | None = None  # latent: queries from such a vector; None: from its input
+    latent_size: int = number(512, 1, SIZE, of="mixers")
+    # latent: queries from such a vector; None: from its input
+    query_latent_size: int | None = number(None, 1, SIZE, of="mixers")
     # local, dilated, longformer, aft_local, aft_conv: positions to either side, its own included;
     # source_attention=local_*: its own not included.
-    window: int | None = None
-    global_tokens: int = 1  # longformer: positions of a text, counted from the first
-    block_size: int = 64  # bigbird, lsh: positions per block
-    random_blocks: int = 3  # bigbird: random blocks that each one sees, drawn by `feature_seed`
+    window: int | None = number(None, 1, SIZE)
+    # longformer: positions of a text, counted from the first
+    global_tokens: int = number(1, 1, 2**16, of="mixers")
+    block_size: int = number(64, 1, SIZE, of="mixers")  # bigbird, lsh: positions per block
+    # bigbird: random blocks that each one sees, drawn by `feature_seed`
+    random_blocks: int = number(3, 0, 1000, of="mixers")
     # lsh: the number of random rotations, each of which assigns positions to hash_buckets buckets;
     # they are redrawn as features are, see `redraw_every`.
-    hash_rounds: int = 2
-    hash_buckets: int = 32  # an even number
-    position_rank: int = 64  # aft_full, aft_local: size of the position vectors
-    dilation: int = 2  # dilated: positions from one key to the next
-    conv_kernel: int = 31  # conformer: positions that a convolution reads, an odd number
-    num_features: int = 64  # random_features, gated or not, favor: random directions per head
+    hash_rounds: int = number(2, 1, 64, of="mixers")
+    hash_buckets: int = number(32, 2, 2**16, of="mixers")  # an even number
+    # aft_full, aft_local: size of the position vectors
+    position_rank: int = number(64, 1, SIZE, of="mixers")
+    dilation: int = number(2, 1, 2**16, of="mixers")  # dilated: positions from one key to the next
+    # conformer: positions that a convolution reads, an odd number
+    conv_kernel: int = number(31, 1, 2**12, of="mixers")
+    # random_features, gated or not, favor: random directions per head
+    num_features: int = number(64, 1, 2**16, of="mixers")
     # Training steps between two draws of these directions. Evaluation and decoding use those of
     # `feature_seed`, in every layer.
-    redraw_every: int = 1
-    feature_seed: int = 0
+    redraw_every: int = number(1, 1, STEPS, of="mixers")
+    feature_seed: int = number(0, 0, 2**32 - 1, of="mixers")
     # architecture="recurrent", whose patterns name recurrent layers; an encoder_pattern of other
     # layers is the Transformer's encoder, with its fields. "luong": all layers, then attention to
     # the source (Luong et al. 2015, arXiv:1508.04025; without attention, Sutskever et al. 2014,
@@ -170,22 +208,28 @@ class ModelConfig:
     # connections from the third on (Wu et al. 2016, arXiv:1609.08144); "rnmt_plus": the same with a
     # norm of each lstm gate, and the context also enters the prediction (Chen et al. 2018,
     # arXiv:1804.09849).
-    recurrence: Literal["luong", "bahdanau", "gnmt", "rnmt_plus"] = "luong"
+    recurrence: Literal["luong", "bahdanau", "gnmt", "rnmt_plus"] = value(
+        "luong", of="architectures"
+    )
     # How it attends: "dot" and "general" (with a map) products, "additive" v tanh(W q + U h),
     # "multi_head_additive" the same for each of `num_heads`, or only to positions at most `window`
     # from the target's own ("local_monotonic") or from a predicted one ("local_predictive").
     source_attention: Literal[
         "none", "dot", "general", "additive", "multi_head_additive", "local_monotonic",
         "local_predictive",
-    ] = "general"  # fmt: skip
-    input_feeding: bool = True  # luong: the attention output enters the next step beside the token
-    reverse_source: bool = False  # read the source from its end
-    dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
-    attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
-    activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
+    ] = value("general", of="architectures")  # fmt: skip
+    # luong: the attention output enters the next step beside the token
+    input_feeding: bool = value(True, of="architectures")
+    reverse_source: bool = value(False, of="architectures")  # read the source from its end
+    # on each sub-layer's output and on embeddings (paper 5.4)
+    dropout_rate: float = rate(0.1, neutral=True)
+    # on attention weights; the paper has none
+    attention_dropout_rate: float = rate(0.0, neutral=True)
+    # inside the feed-forward layers; the paper has none
+    activation_dropout_rate: float = rate(0.0, neutral=True)
     # The share of layers that a training step skips at random (LayerDrop, Fan et al. 2019,
     # arXiv:1909.11556, who use 0.2), in both stacks; evaluation and decoding use all layers.
-    layer_drop_rate: float = 0.0
+    layer_drop_rate: float = rate(0.0, neutral=True)
     # Where the norm stands: "post_norm" norm(x + f(x)) for a sub-layer f; "pre_norm"
     # x + f(norm(x)); "sandwich" x + norm(f(norm(x))) (arXiv:2105.13290); "reordered_norm"
     # x + norm(f(x)) (arXiv:2501.00656); "deep_norm" norm(alpha x + f(x)), with smaller initial
@@ -199,7 +243,8 @@ class ModelConfig:
     # and Sennrich 2019, arXiv:1910.07467); "scale_norm": one number for all channels (Nguyen and
     # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311).
     norm: Literal["layer_norm", "rms_norm", "scale_norm", "layer_norm_no_bias"] = "layer_norm"
-    norm_epsilon: float = 1e-6  # added to the variance or mean square; tensor2tensor's value
+    # added to the variance or mean square; tensor2tensor's value
+    norm_epsilon: float = above(1e-6, 0, 1, neutral=True)
     # Inside the feed-forward layers. "gelu" uses the error function, "gelu_tanh" GPT-2's
     # approximation. "swiglu" and those after it are gated, with a third matrix of d_model x d_ff
     # (Shazeer 2020, arXiv:2002.05202); "geglu_tanh" is "gated-gelu" of T5 1.1.
@@ -214,22 +259,23 @@ class ModelConfig:
     # grow with num_experts, but the work does not. All positions are computed, however many choose
     # the same expert.
     feed_forward_pattern: tuple[Literal["dense", "experts"], ...] = ("dense",)
-    num_experts: int = 8
-    experts_per_token: int = 2  # Mixtral: 2 (arXiv:2401.04088); Switch Transformers: 1
+    num_experts: int = number(8, 2, 2**12, of="feed_forwards")
+    # Mixtral: 2 (arXiv:2401.04088); Switch Transformers: 1
+    experts_per_token: int = number(2, 1, 2**12, of="feed_forwards")
     # "softmax" over all experts; "sigmoid" for each alone (DeepSeek-V3: arXiv:2412.19437).
-    expert_scores: Literal["softmax", "sigmoid"] = "softmax"
+    expert_scores: Literal["softmax", "sigmoid"] = value("softmax", of="feed_forwards")
     # Whether outputs are weighted by scores divided by the sum of those chosen (Mixtral,
     # DeepSeek-V3), or by the scores themselves (Switch Transformers: arXiv:2101.03961).
-    normalize_expert_weights: bool = True
+    normalize_expert_weights: bool = value(True, of="feed_forwards")
     # Experts that all positions pass through besides: one dense layer of this many times d_ff
     # (DeepSeekMoE: arXiv:2401.06066).
-    shared_experts: int = 0
+    shared_experts: int = number(0, 0, 2**12, of="feed_forwards")
     # What each training step adds to an expert's bias, if it was chosen less often than the mean of
     # its layer's in the batch, or takes from it, if more often. The bias counts where experts are
     # chosen, not in their weights, and so balances them without another loss (Wang et al. 2024,
     # arXiv:2408.15664). 0: no balance. metrics.jsonl shows it: busiest_expert is the load of the
     # busiest one over that mean.
-    balancing_rate: float = 0.001
+    balancing_rate: float = number(0.001, 0, 1, of="feed_forwards")
     # biases: which linear maps have one. () as in Llama and T5; ("query", "key", "value") as in
     # Qwen2; all but "key" as in Whisper. "output" is the map after the heads.
     biases: tuple[Literal["query", "key", "value", "output", "feed_forward"], ...] = (
@@ -238,17 +284,21 @@ class ModelConfig:
     # Scores are products of queries and keys: "inverse_sqrt" times head_dim^-0.5 (paper 3.2.1),
     # "none" unscaled (T5, whose initial queries are smaller by that factor).
     score_scale: Literal["inverse_sqrt", "none"] = "inverse_sqrt"
-    attention_temperature: float = 1.0  # divides scores, before a bias of relative_positions
+    # divides scores, before a bias of relative_positions
+    attention_temperature: float = number(1.0, 1e-3, 1e3)
     # RMSNorm of queries and keys, before they rotate: "per_head", with one scale for all heads
     # (Qwen3); "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
     query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
     # "dense": all pairs, as in the paper. "fused": never stored; on an NVIDIA GPU, in bfloat16, by
     # one kernel, cuDNN's beyond 128 positions, else by XLA, with a warning that says why.
-    attention: Literal["dense", "fused"] = "dense"
+    attention: Literal["dense", "fused"] = value(
+        "dense", may_change=("dense", "fused"), neutral=("dense", "fused")
+    )
     # What is added to the embeddings: "sinusoidal" as in the paper, alternating sines and cosines;
     # "sinusoidal_tensor2tensor" first all sines, then all cosines; "learned" a table; or "none".
     positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned", "none"] = "sinusoidal"
-    max_positions: int = 512  # of learned positions and aft_full, aft_local; others have no limit
+    # of learned positions and aft_full, aft_local; others have no limit
+    max_positions: int = number(512, 1, SIZE, neutral=True)
     # How self-attention sees distances, besides `positions`; cross-attention sees none. "rope"
     # rotates queries and keys (pairs of channels i and i + r/2; "rope_interleaved": 2i and 2i + 1),
     # "alibi" lowers scores in proportion to the distance. The others are learned. "t5" adds to
@@ -261,23 +311,30 @@ class ModelConfig:
         "none", "rope", "rope_interleaved", "alibi", "t5", "shaw", "shaw_values", "toeplitz",
         "xlnet",
     ] = "none"  # fmt: skip
-    rope_theta: float = 10_000.0  # base of the angles' frequencies
-    rope_fraction: float = 1.0  # share of each head's channels, from the first on, that rotates
+    # base of the angles' frequencies
+    rope_theta: float = above(10_000.0, 1, 1e9, of="relative_positions")
+    # share of each head's channels, from the first on, that rotates
+    rope_fraction: float = above(1.0, 0, 1, of="relative_positions", neutral=(1.0,))
     # How angles change for texts longer than those of training: "linear" divides all frequencies by
     # rope_factor (arXiv:2306.15595); "llama3" and "yarn" those that turn less than once within
     # rope_length, and others in part (arXiv:2407.21783, 2309.00071).
-    rope_scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
-    rope_factor: float = 8.0  # how many times as long they are
-    rope_length: int = 8192  # llama3, yarn: positions of the texts of training
+    rope_scaling: Literal["none", "linear", "llama3", "yarn"] = value(
+        "none", of="relative_positions"
+    )
+    # how many times as long they are
+    rope_factor: float = number(8.0, 1, 2**20, of="rope_scalings")
+    # llama3, yarn: positions of the texts of training
+    rope_length: int = number(8192, 1, 2**30, of="rope_scalings")
     # relative_buckets, relative_max_distance: the number of t5's distance buckets, half of them for
     # positions ahead unless all attention of a stack is causal; and the distance from which all
     # share one bucket.
-    relative_buckets: int = 32
-    relative_max_distance: int = 128
-    relative_clip: int = 16  # shaw, shaw_values, toeplitz: larger distances count as this one
+    relative_buckets: int = number(32, 4, 2**16, of="relative_positions")
+    relative_max_distance: int = number(128, 1, SIZE, of="relative_positions")
+    # shaw, shaw_values, toeplitz: larger distances count as this one
+    relative_clip: int = number(16, 1, 2**16, of="relative_positions")
     # Whether all layers of a stack share the parameters of relative positions, or each layer has
     # its own; None: as published, shared for t5 and toeplitz, per layer for the others.
-    share_relative_positions: bool | None = None
+    share_relative_positions: bool | None = value(None, of="relative_positions", neutral=(None,))
     # Which tables are shared: "all" both embeddings and the pre-softmax matrix (paper 3.4),
     # "decoder" target embedding and pre-softmax, "none" three separate tables.
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
@@ -289,12 +346,12 @@ class ModelConfig:
     # Only "encoder" reads these three; "elmo" and "decoder" read pooling. Token types, such as
     # sentence A and B, each with a vector that is added to embeddings (BERT's type_vocab_size, 2
     # there); 0: none.
-    token_types: int = 0
+    token_types: int = number(0, 0, SIZE, of="architectures", neutral=(0,))
     # What a class is predicted from: the "first" position (BERT), the "mean" of all, or the "last"
     # (GPT), the only one that has seen the whole text under causal attention.
-    pooling: Literal["first", "mean", "last"] = "first"
+    pooling: Literal["first", "mean", "last"] = value("first", of="architectures")
     # Whether that first passes a linear map and tanh, as in BERT; in ViT it does not.
-    pooler: bool = True
+    pooler: bool = value(True, of="architectures", neutral=(True,))
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
     # Which layers of a stack share parameters, layer i with layer i + the length of its pattern:
     # "none"; "all" (ALBERT, arXiv:1909.11942); "universal": all, and the vectors of `positions` and
@@ -303,41 +360,57 @@ class ModelConfig:
     layer_sharing: Literal["none", "all", "universal"] = "none"
     # How parameters are initialised: "xavier" as in tensor2tensor, "t5" as in T5, "gpt2" as in
     # GPT-2, from N(0, 0.02), and smaller where deep stacks add up.
-    initializer: Literal["xavier", "t5", "gpt2"] = "xavier"
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products; params: float32
+    initializer: Literal["xavier", "t5", "gpt2"] = value("xavier", neutral=("xavier", "t5", "gpt2"))
+    # of matrix products; params: float32
+    compute_dtype: Literal["float32", "bfloat16"] = value(
+        "float32", neutral=("float32", "bfloat16")
+    )
     # Low-rank adaptation (LoRA: Hu et al. 2021, arXiv:2106.09685): the maps named in lora_maps, in
     # every layer, become W + lora_alpha / lora_rank x A B, and only A and B are trained. None: off.
     # "embedding": the tables of pieces, and so the last map where it shares one.
-    lora_rank: int | None = None  # columns of A
-    lora_alpha: float = 8.0
+    lora_rank: int | None = number(None, 1, SIZE)  # columns of A
+    lora_alpha: float = above(8.0, 0, 1e6)
     lora_maps: tuple[
         Literal["query", "key", "value", "output", "gate", "up", "down", "embedding"], ...
     ] = ("query", "value")  # fmt: skip
     # Affects only speed and memory; parameters, checkpoints and results are the same.
-    layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: compiles one layer, runs slower
+    # scan: compiles one layer, runs slower
+    layer_loop: Literal["unrolled", "scan"] = value(
+        "unrolled", may_change=("unrolled", "scan"), neutral=("unrolled", "scan")
+    )
     # Feed-forward layers process positions in this many chunks, recomputed in the backward pass.
-    feed_forward_chunks: int = 1
+    feed_forward_chunks: int = number(1, 1, 2**16, may_change=True, neutral=True)
     # What the backward pass recomputes to save memory: "none"; "dots": all of a layer but its
     # products with parameters; "full": all of a layer from its input.
-    remat: Literal["none", "dots", "full"] = "none"
+    remat: Literal["none", "dots", "full"] = value(
+        "none", may_change=("none", "dots", "full"), neutral=("none", "dots", "full")
+    )
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_model(self)
+
+    def check_reads(self) -> None:
+        check_model_reads(self)
 
     @property
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes through them."""
-        both = "encoder", "decoder"
-        alone: dict[str, tuple[str, ...]] = {
-            "decoder": ("decoder",), "two_stream": ("decoder",), "encoder": ("encoder",),
-            "perceiver": ("encoder",), "elmo": ("encoder",), "decomposable_attention": (),
-        }  # fmt: skip
-        return alone.get(self.architecture, both)
+        return ARCHITECTURES[self.architecture].stacks
+
+    @property
+    def layered(self) -> bool:
+        """Whether its layers are the Transformer's, with a mixer and a feed-forward part."""
+        return ARCHITECTURES[self.architecture].layered
+
+    @property
+    def crosses(self) -> bool:
+        """Whether layers attend to the output of another stack, or to latents."""
+        return ARCHITECTURES[self.architecture].crosses
 
     @property
     def one_sequence(self) -> bool:
         """Whether the input stands at the first positions of the sequence that is written."""
-        return self.architecture in ("decoder", "prefix_decoder")
+        return ARCHITECTURES[self.architecture].one_sequence
 
     @property
     def reads_by_cells(self) -> bool:
@@ -357,7 +430,7 @@ class ModelConfig:
     @property
     def sinusoidal(self) -> bool:
         """Whether sines and cosines are added to embeddings."""
-        return self.positions in ("sinusoidal", "sinusoidal_tensor2tensor")
+        return self.positions in POSITIONS and POSITIONS[self.positions].sinusoidal
 
     @property
     def kv_heads(self) -> int:
@@ -377,11 +450,12 @@ class ModelConfig:
     def position_limit(self) -> int | None:
         """How many positions the model knows; None: no limit."""
         places = not {*PLACES}.isdisjoint(self.encoder_pattern + self.decoder_pattern)
-        return self.max_positions if self.positions == "learned" or places else None
+        limited = self.positions in POSITIONS and POSITIONS[self.positions].limited
+        return self.max_positions if limited or places else None
 
 
 @dataclass(frozen=True)
-class SideConfig:
+class SideConfig(Section):
     """How the text of one side becomes ids."""
 
     # "subwords": SentencePiece, see `tokenizer`; "wordpiece": words cut into the longest pieces, as
@@ -409,48 +483,58 @@ class SideConfig:
 class SourceConfig(SideConfig):
     """How the source side becomes ids, or vectors."""
 
-    patch_size: int = 4  # patches: side of a patch in pixels
+    patch_size: int = number(4, 1, 2**12, of="codecs")  # patches: side of a patch in pixels
     # log_mel, whose defaults are Whisper's: samples per second, which all sounds must have.
-    sample_rate: int = 16_000
-    n_fft: int = 400  # samples per frame
-    hop_length: int = 160  # samples from one frame to the next
-    num_mels: int = 80  # bands, whose corners are evenly spaced on the mel scale
+    sample_rate: int = number(16_000, 1000, 10**6, of="codecs")
+    n_fft: int = number(400, 2, 2**16, of="codecs")  # samples per frame
+    hop_length: int = number(160, 1, 2**16, of="codecs")  # samples from one frame to the next
+    # bands, whose corners are evenly spaced on the mel scale
+    num_mels: int = number(80, 1, 2**12, of="codecs")
 
-    def __post_init__(self) -> None:
-        check_source(self)
+    def check_reads(self) -> None:
+        check_source_reads(self)
 
 
 @dataclass(frozen=True)
-class TokenizerConfig:
+class TokenizerConfig(Section):
     """SentencePiece, trained on the training split when a run first starts; or other pieces."""
 
-    algorithm: Literal["bpe", "unigram"] = "bpe"  # BPE merges, or a unigram model
-    vocab_size: int = 32000  # pieces, including the 4 reserved ones; per side if not joint
+    # BPE merges, or a unigram model
+    algorithm: Literal["bpe", "unigram"] = value("bpe", of="codecs")
+    # pieces, including the 4 reserved ones; per side if not joint
+    vocab_size: int = number(32000, 5, SIZE, of="codecs")
     joint: bool = True  # one vocabulary for both languages, for any codec
-    byte_fallback: bool = False  # spell unknown characters as bytes; needs 260 pieces of its own
-    character_coverage: float = 1.0  # share of the characters that get pieces
+    # spell unknown characters as bytes; needs 260 pieces of its own
+    byte_fallback: bool = value(False, of="codecs")
+    # share of the characters that get pieces
+    character_coverage: float = number(1.0, 0.9, 1, of="codecs")
     # Applied to characters before anything else, by SentencePiece's rule of that name; "_cf" also
     # folds case, "identity" changes nothing.
-    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
+    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = value(
+        "nmt_nfkc", of="codecs"
+    )
     # Lines sampled to train a model, joint or not; SentencePiece skips those above 4,192 bytes.
-    max_lines: int = 5_000_000
+    max_lines: int = number(5_000_000, 101, 10**9, of="codecs")
     # Pieces that are never split or merged where they occur in a text: tags ("<2de>"),
     # placeholders. They count towards vocab_size.
-    symbols: tuple[str, ...] = ()
+    symbols: tuple[str, ...] = value((), of="codecs")
     # subwords: how UNK is written in texts, such as "[UNK]", which wordpiece and words always use.
-    unk_surface: str = " ⁇ "
+    unk_surface: str = value(" ⁇ ", of="codecs")
     # wordpiece, words: ignore case and, in wordpiece, accents, as BERT's uncased models do.
-    lowercase: bool = False
+    lowercase: bool = value(False, of="codecs")
     # The file of an existing SentencePiece model, used instead of training one: its pieces, in
     # their order, after the reserved ones, and its normalisation. `symbols` are added to them.
-    model: str | None = None
+    model: str | None = value(None, of="codecs")
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_tokenizer(self)
+
+    def check_reads(self) -> None:
+        check_tokenizer_reads(self)
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Section):
     """Where pairs come from and how they become batches."""
 
     # "text": files of lines; "tfds": a data set of TensorFlow Datasets. Generated:
@@ -468,7 +552,7 @@ class DataConfig:
     ] = "text"  # fmt: skip
     # text, arrays, folders, series, wavs: the folder of the files; tfds: its data_dir (None: its
     # own default).
-    directory: str | None = None
+    directory: str | None = value(None, may_change=True)
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file extensions; tfds: feature
     # names; spelled_numbers: num2words languages; arrays: names of arrays in each file.
@@ -483,8 +567,9 @@ class DataConfig:
     # all others: train[speaker:!anna].
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
-    test: tuple[str, ...] = ("test",)
-    how_to_get: str = ""  # shown when the data is missing: the command that fetches it
+    test: tuple[str, ...] = value(("test",), may_change=True)
+    # shown when the data is missing: the command that fetches it
+    how_to_get: str = value("", may_change=True)
     # "PART=TEXT": put before each source line of a part, with a space between. It names a task
     # ("translate English to German:", Raffel et al. 2020, arXiv:1910.10683), or consists of tags in
     # tokenizer.symbols: the target language (Johnson et al. 2017, arXiv:1611.04558), or that the
@@ -497,25 +582,28 @@ class DataConfig:
     # Alternatively, shares proportional to the items of a part, counted up to mixing_limit (None:
     # all), to the power of 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is proportional,
     # larger is more even.
-    mixing_temperature: float = 1.0
-    mixing_limit: int | None = None
+    mixing_temperature: float = number(1.0, 0.1, 1000)
+    mixing_limit: int | None = number(None, 1, 2**40)
     # wavs: what is said in a file. A regular expression for whole file names, whose group "label"
     # is it; "": it follows the file name and a TAB on a line of PART.tsv.
-    label_pattern: str = ""
-    label_texts: tuple[str, ...] = ()  # "LABEL=TEXT": the text for a label, one entry for each
+    label_pattern: str = value("", of="sources")
+    # "LABEL=TEXT": the text for a label, one entry for each
+    label_texts: tuple[str, ...] = value((), of="sources")
     # Generated data: examples for train, validation and test.
     num_examples: tuple[int, ...] = (50_000, 500, 500)
-    max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
+    max_number: int = number(1_000_000_000, 1, 10**18)  # spelled_numbers: numbers are below this
     # spelled_numbers: in this share each digit becomes 0 with probability 1/2, as people like them.
-    round_numbers: float = 0.0
+    round_numbers: float = rate(0.0, of="sources")
     # listops, copying: the least and the most symbols of a text. The defaults of this and the next
     # two are those of Long Range Arena.
-    example_lengths: tuple[int, ...] = (501, 1999)
-    list_depth: int = 10  # listops: levels of nesting, counting digits
-    list_arguments: int = 10  # listops: most arguments of a list, which has at least 2
+    example_lengths: tuple[int, ...] = value((501, 1999), of="sources")
+    # listops: levels of nesting, counting digits
+    list_depth: int = number(10, 2, 100, of="sources")
+    # listops: most arguments of a list, which has at least 2
+    list_arguments: int = number(10, 2, 100, of="sources")
 
     # folders: rows and columns that each picture is resized and centre-cropped to; (): unchanged.
-    image_size: tuple[int, ...] = ()
+    image_size: tuple[int, ...] = value((), of="sources")
     # Random changes to pictures in training, in this order: "crop", shifted by up to crop_padding
     # pixels; "flip", half of them mirrored left to right; "cutout", a square of cutout_size pixels
     # removed (arXiv:1708.04552). And to frames of sound (SpecAugment: Park et al. 2019,
@@ -523,32 +611,42 @@ class DataConfig:
     # frequency_mask_size adjacent bands become the sound's mean; "time_mask", up to time_mask_size
     # adjacent frames do, at most time_mask_share of all.
     augment: tuple[Literal["crop", "flip", "cutout", "frequency_mask", "time_mask"], ...] = ()
-    crop_padding: int = 4
-    cutout_size: int = 8
-    frequency_mask_size: int = 27
-    time_mask_size: int = 100
-    time_mask_share: float = 1.0
+    crop_padding: int = number(4, 1, 2**12, of="augmentations")
+    cutout_size: int = number(8, 1, 2**12, of="augmentations")
+    frequency_mask_size: int = number(27, 1, 2**12, of="augmentations")
+    time_mask_size: int = number(100, 1, 2**16, of="augmentations")
+    time_mask_share: float = above(1.0, 0, 1, of="augmentations")
 
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, who use 0.1): the share of merges
     # skipped at random when training pairs are segmented; 0: none.
-    subword_dropout: float = 0.0
-    segmentations: int = 8  # with subword_dropout: segmentations of each pair in an epoch
+    subword_dropout: float = rate(0.0)
+    # with subword_dropout: segmentations of each pair in an epoch
+    segmentations: int = number(8, 1, 1000)
 
-    max_length: int = 256  # most pieces, with EOS, on a side of a training pair; longer are dropped
-    max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
+    # most pieces, with EOS, on a side of a training pair; longer are dropped
+    max_length: int = number(256, 2, SIZE)
+    # training pairs more uneven than this, in pieces, are dropped
+    max_length_ratio: float = number(9.0, 1, SIZE)
     # translate: sources longer than max_length. "drop": training drops such pairs, translation
     # splits them; "cut": both truncate them, for texts whose class is written. In prefix_lm both
     # sides share max_length, so a source is cut at objective.window.
     long_sources: Literal["drop", "cut"] = "drop"
-    tokens_per_batch: int = 25_000  # most positions on each side of a global batch, with padding
+    # most positions on each side of a global batch, with padding
+    tokens_per_batch: int = number(25_000, 1, 2**28)
     # "bucket": one pair a row, with pairs of similar length; "pack": several pairs a row, which do
     # not see one another.
     batching: Literal["bucket", "pack"] = "bucket"
-    num_buckets: int = 16  # bucket: static shapes, chosen from the data for least padding
-    rows_divisible_by: int = 8  # rows of a batch are a multiple of this; the mesh must divide it
+    # bucket: static shapes, chosen from the data for least padding
+    num_buckets: int = number(16, 1, 1000)
+    # rows of a batch are a multiple of this; the mesh must divide it
+    rows_divisible_by: int = number(8, 1, SIZE)
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_data(self)
+
+    def check_reads(self) -> None:
+        check_data_reads(self)
+        check_shares_read(self)
 
     def alone(self, split: str, part: str) -> "DataConfig":
         """Return the config of one part of a split, without fields that concern several."""
@@ -576,7 +674,7 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Section):
     """What is predicted from what."""
 
     # "translate": the target side, piece by piece, from the source side.
@@ -625,33 +723,39 @@ class ObjectiveConfig:
     # consist of whole words. classify, classify_pairs and regress truncate. In forecast a window
     # begins at every row. In prefix_lm with data.long_sources="cut", the most pieces of a source,
     # whatever its target, whose length it would otherwise reveal.
-    window: int = 256
+    window: int = number(256, 1, SIZE, of="objectives")
     # What a document is, for objectives without a source side except masked_lm_nsp. "line": each
     # line, ended by EOS. "file": each part of the split, as it is on the disk, line breaks
     # included. "joined" (all of these but permutation_lm and bidirectional_lm): all lines
     # concatenated, with EOS between them, followed by BOS in language_model and text_prefix_lm.
-    document: Literal["line", "file", "joined"] = "line"
-    horizon: int = 96  # forecast: rows that are predicted after each window
+    document: Literal["line", "file", "joined"] = value("line", of="objectives")
+    # forecast: rows that are predicted after each window
+    horizon: int = number(96, 1, SIZE, of="objectives")
     # permutation_lm: one piece in this many is predicted, K in the paper (section 2.3).
-    partial_prediction: int = 6
+    partial_prediction: int = number(6, 1, 1000, of="objectives")
     # masked_lm, masked_lm_nsp: the share of pieces that are predicted, at least one per window. Of
     # ten, eight are read as MASK, one as a random piece, one unchanged (Devlin et al. 2019).
-    mask_rate: float = 0.15
-    whole_words: bool = False  # for the same: a word is masked whole or not at all
+    mask_rate: float = above(0.15, 0, 0.9, of="objectives")
+    # for the same: a word is masked whole or not at all
+    whole_words: bool = value(False, of="objectives")
     # span_corruption: the share of pieces removed, in spans, each of which is read as one sentinel
     # (Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
-    noise_density: float = 0.15
-    sentinels: int = 100  # span_corruption: named pieces, from <extra_id_0> on
+    noise_density: float = above(0.15, 0, 0.9, of="objectives")
+    # span_corruption: named pieces, from <extra_id_0> on
+    sentinels: int = number(100, 1, 2**15, of="objectives")
     # Pieces per span: in span_corruption the mean; in denoising Poisson's, so some are empty.
-    mean_span_length: float = 3.0
+    mean_span_length: float = number(3.0, 1, 1000, of="objectives")
     # denoising: kinds of noise (Lewis et al. 2020, arXiv:1910.13461, section 2.2). The share of
     # pieces in spans, each of which is read as one MASK; an empty span inserts a MASK.
-    text_infilling_rate: float = 0.3
-    token_masking_rate: float = 0.0  # share of the other pieces that are read as MASK
-    token_deletion_rate: float = 0.0  # share of those that remain that are removed
+    text_infilling_rate: float = rate(0.3, of="objectives")
+    # share of the other pieces that are read as MASK
+    token_masking_rate: float = rate(0.0, of="objectives")
+    # share of those that remain that are removed
+    token_deletion_rate: float = rate(0.0, of="objectives")
     # The share of a window's sentences that change places; one ends with a line or a full stop.
-    sentence_permutation_rate: float = 1.0
-    document_rotation_rate: float = 0.0  # share of windows rotated to begin at a random piece
+    sentence_permutation_rate: float = number(1.0, 0, 1, of="objectives")
+    # share of windows rotated to begin at a random piece
+    document_rotation_rate: float = number(0.0, 0, 1, of="objectives")
     # "PART=NAME": train a part of data.train on another objective than `name`, which is what the
     # model is for and what validation measures (multi-task training, Raffel et al. 2020, section
     # 3.5.2). With translate: span_corruption or denoising; with prefix_lm: language_model; with
@@ -661,16 +765,19 @@ class ObjectiveConfig:
     # architecture it trains, and in how that is validated and used.
     like: str | None = None
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_objective(self)
+
+    def check_reads(self) -> None:
+        check_objective_reads(self)
 
     def alone(self, name: str) -> "ObjectiveConfig":
         """Return the config of one of several objectives, without fields it does not read."""
         kind = self.kind if name == self.name else name
         unread: dict[str, Any] = {
             field: ObjectiveConfig.__dataclass_fields__[field].default
-            for field, readers in READ_BY.items()
-            if kind not in readers
+            for field, words in readers(OBJECTIVES).items()
+            if kind not in words
         }
         like = self.like if name == self.name else None
         return dataclasses.replace(self, **unread, name=cast(Any, name), like=like, parts=())
@@ -690,6 +797,11 @@ class ObjectiveConfig:
         return self.like or self.name
 
     @property
+    def record(self) -> Objective:
+        """What is known about that one."""
+        return OBJECTIVES[self.kind]
+
+    @property
     def kinds(self) -> frozenset[str]:
         """Its kind, and the other objectives of parts of the training text."""
         return frozenset([self.kind, *(entry.partition("=")[2] for entry in self.parts)])
@@ -697,12 +809,12 @@ class ObjectiveConfig:
     @property
     def one_sided(self) -> bool:
         """Whether there is only a target side."""
-        return self.kind in ONE_SIDED
+        return self.record.one_sided
 
     @property
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
-        return self.kind in WINDOWED
+        return self.record.text or self.record.labels is not None or self.kind == "forecast"
 
     def cut_at(self, data: DataConfig) -> int | None:
         """The most pieces of a source, EOS included, where long ones are truncated."""
@@ -718,28 +830,28 @@ class ObjectiveConfig:
     @property
     def masked(self) -> bool:
         """Whether pieces are masked, and predicted at their positions."""
-        return self.kind in MASKED
+        return self.record.masks
 
     @property
     def labels(self) -> bool:
         """Whether the target side is not text, but says something about one."""
-        return self.kind in LABELS
+        return self.record.labels is not None
 
     @property
     def translates(self) -> bool:
         """Whether the target side is text written from the source side."""
-        return self.kind in ("translate", "prefix_lm", "ctc")
+        return self.record.translates
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The named pieces that it writes into texts."""
         sentinels = self.sentinels * ("span_corruption" in self.kinds)
-        named = (SYMBOLS.get(kind, ()) for kind in sorted(self.kinds))
+        named = (OBJECTIVES[kind].symbols for kind in sorted(self.kinds))
         return (*(SENTINEL.format(i) for i in range(sentinels)), *chain.from_iterable(named))
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Section):
     """Adam (paper 5.3) or Muon, and the learning rate. The first update is step 1."""
 
     # "muon": the kernels of linear maps are updated by their orthogonalised momentum, so that no
@@ -747,23 +859,24 @@ class OptimizerConfig:
     # updates the rest: embeddings, biases, norms, and whatever is not a linear map of a layer's
     # input, such as a cell's map of its state.
     algorithm: Literal["adam", "muon"] = "adam"
-    momentum: float = 0.95  # muon: decay of the sum of a kernel's past gradients
+    momentum: float = rate(0.95)  # muon: decay of the sum of a kernel's past gradients
     # muon: root mean square of a kernel's update, in units of the learning rate; 0.2 is about that
     # of Adam's (Liu et al. 2025, arXiv:2502.16982).
-    update_rms: float = 0.2
-    b1: float = 0.9  # Adam: decay of the mean of past gradients
-    b2: float = 0.98  # Adam: decay of the mean of their squares
-    epsilon: float = 1e-9  # Adam: added to the root of that mean
+    update_rms: float = above(0.2, 0, 100)
+    b1: float = rate(0.9)  # Adam: decay of the mean of past gradients
+    b2: float = rate(0.98)  # Adam: decay of the mean of their squares
+    epsilon: float = above(1e-9, 0, 1)  # Adam: added to the root of that mean
     # "paper": learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5).
     # The others rise linearly to learning_rate in warmup_steps, then: "inverse_sqrt" decays with
     # step^-0.5; "linear" and "cosine" decay towards 0 after training.steps; "constant" stays.
     schedule: Literal["paper", "inverse_sqrt", "linear", "cosine", "constant"] = "paper"
-    learning_rate: float = 1.0  # a factor for "paper", else the peak
-    warmup_steps: int = 4000  # updates over which the learning rate rises
-    clip_norm: float | None = None  # largest norm of the gradient; None: no clipping
+    learning_rate: float = above(1.0, 0, 100)  # a factor for "paper", else the peak
+    warmup_steps: int = number(4000, 1, STEPS)  # updates over which the learning rate rises
+    # largest norm of the gradient; None: no clipping
+    clip_norm: float | None = above(None, 0, 10**9, ", or None for no clipping")
     # The share of kernels and embeddings, times the learning rate, that an update subtracts
     # (Loshchilov and Hutter 2019, arXiv:1711.05101); other parameters do not decay. 0: none.
-    weight_decay: float = 0.0
+    weight_decay: float = number(0.0, 0, 10)
     # Patterns (regular expressions for whole names, "encoder/.*") of parameters that keep their
     # initial values; the log of a start lists all names.
     frozen: tuple[str, ...] = ()
@@ -775,9 +888,9 @@ class OptimizerConfig:
     rate_factors: tuple[str, ...] = ()
     # Each layer's learning rate is this many times that of the layer above it, lowest for the
     # embeddings (Clark et al. 2020, arXiv:2003.10555). 1: the same for all.
-    layer_decay: float = 1.0
+    layer_decay: float = above(1.0, 0, 1)
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_optimizer(self)
 
     @property
@@ -804,7 +917,7 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
-class InitConfig:
+class InitConfig(Section):
     """Where parameters start, if not at random: fine-tuning."""
 
     # A work directory, alone or with @CHECKPOINT (best, last, a step, average:N), or a Hugging Face
@@ -813,9 +926,8 @@ class InitConfig:
     # More of these, searched in order: what the earlier ones lack is taken from the next, such as a
     # decoder beside an encoder.
     also: tuple[str, ...] = ()
-    take: tuple[str, ...] = (
-        ".*",
-    )  # patterns of the parameters that are taken, by their names here
+    # Patterns of the parameters that are taken, by their names here.
+    take: tuple[str, ...] = (".*",)
     # "THEIRS=OURS": name prefixes there and here: "encoder/=decoder/". If several match, the first
     # whose name here is not taken applies: both models of `also` may have "positions/". Parameters
     # with a rename precede those of their source that already have that name.
@@ -824,42 +936,44 @@ class InitConfig:
     # those of new pieces start near the mean of all.
     tokenizer: bool = True
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_init(self)
+
+    def check_reads(self) -> None:
+        check_init_reads(self)
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Section):
     """How long to train, and on which loss."""
 
-    steps: int = 100_000  # updates
-    max_minutes: float | None = (
-        None  # stop after so many minutes of training, resumed ones included
-    )
-    label_smoothing: float = 0.1  # epsilon (paper 5.4)
+    steps: int = number(100_000, 1, STEPS, may_change=True)  # updates
+    # stop after so many minutes of training, resumed ones included
+    max_minutes: float | None = above(None, 0, 10**7, ", or None for no limit", may_change=True)
+    label_smoothing: float = rate(0.1)  # epsilon (paper 5.4)
     # "tensor2tensor": epsilon over the V-1 other pieces, as the paper's code did;
     # "uniform": epsilon over all V, as torch and optax do.
     smoothing: Literal["tensor2tensor", "uniform"] = "tensor2tensor"
     # R-Drop's alpha: every row passes twice, and the two distributions are pulled together (Liang
     # et al. 2021, arXiv:2106.14448, who use 5 for translation); None: a row passes once.
-    r_drop: float | None = None
+    r_drop: float | None = above(None, 0, 1000, ", or None for a single pass")
     # Validate, keep and translate with a moving average of the parameters, of this decay (0.999);
     # less in the first steps: (1 + step) / (10 + step). None: with the parameters themselves.
-    ema_decay: float | None = None
-    accumulation_steps: int = 1  # slices that a global batch is computed in, to save memory
+    ema_decay: float | None = rate(None)
+    # slices that a global batch is computed in, to save memory
+    accumulation_steps: int = number(1, 1, SIZE)
     # Updates in one call of the compiled program. A call costs some milliseconds, which is more
     # than an accelerator takes for an update of a small model. All batches need one shape, by
     # data.batching="pack" or data.num_buckets=1.
-    steps_per_execution: int = 1
-    early_stopping: int | None = None  # stop after this many evaluations without a new best
-    log_every: int = 50  # steps between rows of metrics.jsonl
-    max_bad_steps: int = 10  # stop (code 70) after this many non-finite updates in a row
+    steps_per_execution: int = number(1, 1, STEPS, may_change=True)
+    # stop after this many evaluations without a new best
+    early_stopping: int | None = number(None, 1, STEPS, may_change=True)
+    log_every: int = number(50, 1, STEPS, may_change=True)  # steps between rows of metrics.jsonl
+    # stop (code 70) after this many non-finite updates in a row
+    max_bad_steps: int = number(10, 1, STEPS, may_change=True)
     # Report a step whose loss per token exceeds this many times the running mean of the steps
     # before it (decay 0.9), unless that is negative, as for densities; None: never.
-    loss_spike: float | None = 2.0
-
-    def __post_init__(self) -> None:
-        check_training(self)
+    loss_spike: float | None = above(2.0, 1, 10**6, ", or None for no reports", may_change=True)
 
     @property
     def passes(self) -> int:
@@ -868,104 +982,116 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class CheckpointConfig:
+class CheckpointConfig(Section):
     """What is kept: the last `keep_last` checkpoints and the best one."""
 
-    every_steps: int = 1000  # steps between saves
-    keep_last: int = 5  # how many of the last checkpoints to keep, besides the best
+    every_steps: int = number(1000, 1, STEPS, may_change=True)  # steps between saves
+    # how many of the last checkpoints to keep, besides the best
+    keep_last: int = number(5, 1, STEPS, may_change=True)
     best_by: Literal["bleu", "loss", "accuracy", "wer"] = "bleu"  # of the validation split
     # If a save fails, for example because the disk is full: "continue" and try again at the next
     # one, or "stop" (code 74). Earlier checkpoints stay in either case.
-    on_failed_save: Literal["continue", "stop"] = "continue"
-
-    def __post_init__(self) -> None:
-        check_checkpoint(self)
+    on_failed_save: Literal["continue", "stop"] = value("continue", may_change=("continue", "stop"))
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(Section):
     """Validation during training, and the scoring protocol."""
 
-    every_steps: int = 1000  # steps between validations; a multiple of checkpoint.every_steps
-    bleu_sentences: int = 1000  # most validation sentences decoded greedily, spread; 0: only loss
-    checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
+    # steps between validations; a multiple of checkpoint.every_steps
+    every_steps: int = number(1000, 1, STEPS, may_change=True)
+    # most validation sentences decoded greedily, spread; 0: only loss
+    bleu_sentences: int = number(1000, 0, 10**9)
+    # what eval.py scores by default: best, last, STEP or average:N
+    checkpoint: str = value("best", may_change=True)
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for tokenised text.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
     # What eval.py computes for translations, in this order; validation uses BLEU, or WER, the word
     # error rate, for what is said in sound. CER: of characters. "labelled_F1": of the brackets of
     # trees (tgt.codec="trees").
-    metrics: tuple[Literal["BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"], ...] = (
-        "BLEU", "chrF",
+    metrics: tuple[Literal["BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"], ...] = value(
+        ("BLEU", "chrF"),
+        may_change=("BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"),
     )  # fmt: skip
     # forecast: rows per season, such as a day of hours; the last one, repeated, is the baseline.
-    season: int = 24
+    season: int = number(24, 1, SIZE, may_change=True)
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_evaluation(self)
 
 
 @dataclass(frozen=True)
-class DecodingConfig:
+class DecodingConfig(Section):
     """Search for the best translation. Defaults are the paper's (section 6.1). CTC models do not
     search: they write the likeliest piece at each position.
     """
 
     # "beam": beam search, greedy if beam_size is 1; "sample": random hypotheses, see below.
-    search: Literal["beam", "sample"] = "beam"
-    beam_size: int = 4  # 1: greedy
+    search: Literal["beam", "sample"] = value("beam", may_change=("beam", "sample"))
+    beam_size: int = number(4, 1, 1000, may_change=True)  # 1: greedy
     # score = log-probability / penalty; the length counts EOS and not BOS.
     # "gnmt": ((5 + length) / 6)^alpha; "power": length^alpha.
-    length_penalty: Literal["gnmt", "power"] = "gnmt"
-    alpha: float = 0.6
+    length_penalty: Literal["gnmt", "power"] = value("gnmt", may_change=("gnmt", "power"))
+    alpha: float = number(0.6, 0, 100, may_change=True)
     # GNMT's beta: adds beta * sum of log min(attention a source piece has had, 1); 0: off.
-    coverage_penalty: float = 0.0
+    coverage_penalty: float = number(0.0, 0, 100, may_change=True)
     # "optimal": stop when no hypothesis can beat the best finished one any more; "width": stop when
     # beam_size hypotheses are finished, as CTranslate2 and transformers do.
-    stop: Literal["optimal", "width"] = "optimal"
+    stop: Literal["optimal", "width"] = value("optimal", may_change=("optimal", "width"))
     # Longest output: max_length_ratio * source length + max_extra_length; shortest:
     # min_length_ratio * source length. In pieces, including EOS. `generate` has --max-tokens.
-    max_length_ratio: float = 1.0
-    max_extra_length: int = 50
-    min_length_ratio: float = 0.0
+    max_length_ratio: float = number(1.0, 0, 100, may_change=True)
+    max_extra_length: int = number(50, 0, 10000, may_change=True)
+    min_length_ratio: float = number(0.0, 0, 100, may_change=True)
     # No n-gram of this size occurs twice in an output, not counting a prompt; 0: off.
-    no_repeat_ngram: int = 0
-    forbidden: tuple[str, ...] = ()  # pieces that are never written
+    no_repeat_ngram: int = number(0, 0, 1000, may_change=True)
+    forbidden: tuple[str, ...] = value((), may_change=True)  # pieces that are never written
     # A translation uses only this many pieces, the likeliest for its source by IBM Model 1, which
     # `transformer-jax shortlist --workdir=DIR` learns from the training texts: logits are computed
     # only for these (Jean et al. 2015, L'Hostis et al. 2016; a lexical shortlist). 0: all pieces.
-    shortlist: int = 0
+    shortlist: int = number(0, 0, SIZE, may_change=True)
     # "tree": outputs are well-formed linearised trees with a leaf, XX, for each word of the source,
     # whatever the model predicts (tgt.codec="trees"); "none": no constraint.
-    constraint: Literal["none", "tree"] = "none"
-    num_samples: int = 1  # with search="sample"
-    temperature: float = 1.0  # of sampling; below 1 favours more probable pieces
-    top_k: int = 0  # sample among this many most probable pieces; 0: all
-    top_p: float = 1.0  # sample among the fewest pieces with this much probability
-    seed: int = 0  # of sampling; a line's samples depend on it and on the line's number
+    constraint: Literal["none", "tree"] = value("none", may_change=("none", "tree"))
+    num_samples: int = number(1, 1, 10000, may_change=True)  # with search="sample"
+    # of sampling; below 1 favours more probable pieces
+    temperature: float = number(1.0, 1e-6, 1000, may_change=True)
+    # sample among this many most probable pieces; 0: all
+    top_k: int = number(0, 0, SIZE, may_change=True)
+    # sample among the fewest pieces with this much probability
+    top_p: float = above(1.0, 0, 1, may_change=True)
+    # of sampling; a line's samples depend on it and on the line's number
+    seed: int = number(0, 0, 2**32 - 1, may_change=True)
     # "none": best score first; "chrf", "bleu": minimum Bayes risk first, the hypothesis most like
     # the other beam_size or num_samples ones by that score (Eikema and Aziz 2020), "bleu" of single
     # sentences with tokenize=13a.
-    rerank: Literal["none", "chrf", "bleu"] = "none"
+    rerank: Literal["none", "chrf", "bleu"] = value("none", may_change=("none", "chrf", "bleu"))
     # Speculative decoding, with greedy search or sampling: where draft tokens come from, several of
     # which the model verifies in one pass. The work directory of a smaller model with the same
     # tokenizer, or "ngram": what followed earlier occurrences of the last pieces in what was read
     # or written (Leviathan et al. 2022, Chen et al. 2023, Yang et al. 2023). Texts are the model's
     # own, and samples have its distribution.
-    draft: str | None = None
-    draft_length: int = 4  # tokens proposed in a pass
+    draft: str | None = value(None, may_change=True)
+    draft_length: int = number(4, 1, 64, may_change=True)  # tokens proposed in a pass
     # For several models: average their probabilities, or their log-probabilities.
-    ensemble: Literal["probabilities", "log_probabilities"] = "probabilities"
+    ensemble: Literal["probabilities", "log_probabilities"] = value(
+        "probabilities", may_change=("probabilities", "log_probabilities")
+    )
     # Where a language model that continues prompts keeps keys and values: "contiguous", each row
     # has room for the longest text; "paged", in blocks that rows take as needed, shared by prompts
     # with the same beginning and by samples of one prompt (PagedAttention, Kwon et al. 2023): less
     # memory for more time. All blocks together hold tokens_per_batch positions.
-    cache: Literal["contiguous", "paged"] = "contiguous"
-    cache_block: int = 16  # positions per block
-    tokens_per_batch: int = 8192  # most source positions times hypotheses at a time on a device
+    cache: Literal["contiguous", "paged"] = value("contiguous", may_change=("contiguous", "paged"))
+    cache_block: int = number(16, 1, 4096, may_change=True)  # positions per block
+    # most source positions times hypotheses at a time on a device
+    tokens_per_batch: int = number(8192, 1, 2**22, may_change=True)
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_decoding(self)
+
+    def check_reads(self) -> None:
+        check_decoding_reads(self)
 
     def check_fits(self, source_length: int, most: int | None = None) -> None:
         """Check that all hypotheses of a source of this many pieces can be held at a time.
@@ -975,7 +1101,7 @@ class DecodingConfig:
         Raises:
           UserError: if they take too many positions; names the fields.
         """
-        name = "num_samples" if self.search == "sample" else "beam_size"
+        name = SEARCHES[self.search].width
         longest = int(self.max_length_ratio * source_length) + self.max_extra_length
         longest = min(longest, most or longest)
         check(
@@ -988,39 +1114,42 @@ class DecodingConfig:
     @property
     def hypotheses(self) -> int:
         """The most hypotheses that a search of one sentence returns."""
-        return self.num_samples if self.search == "sample" else self.beam_size
+        return getattr(self, SEARCHES[self.search].width)
 
 
 @dataclass(frozen=True)
-class MeshConfig:
+class MeshConfig(Section):
     """Devices along each axis of the mesh; -1 on one of them: all remaining devices.
 
     The sizes that an axis divides must be multiples of it.
     """
 
-    data: int = -1  # copies of the model, each on its share of the batch
-    fsdp: int = 1  # splits the batch too; shards d_model of parameters and optimizer state
-    tensor: int = 1  # shards num_heads, d_ff and the vocabulary, in parameters and products
+    data: int = value(-1, may_change=True)  # copies of the model, each on its share of the batch
+    # splits the batch too; shards d_model of parameters and optimizer state
+    fsdp: int = value(1, may_change=True)
+    # shards num_heads, d_ff and the vocabulary, in parameters and products
+    tensor: int = value(1, may_change=True)
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_mesh(self)
 
 
 @dataclass(frozen=True)
-class ProfileConfig:
+class ProfileConfig(Section):
     """Traces, for TensorBoard's profile plugin and https://ui.perfetto.dev."""
 
-    steps: tuple[int, ...] = ()  # (first, last) step to trace, into profile/ of the work directory
+    # (first, last) step to trace, into profile/ of the work directory
+    steps: tuple[int, ...] = value((), may_change=True)
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_profile(self)
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Section):
     """Everything that defines one run."""
 
-    seed: int = 0  # of initialisation, dropout and the order of the data
+    seed: int = number(0, 0, 2**32 - 1)  # of initialisation, dropout and the order of the data
     model: ModelConfig = field(default_factory=ModelConfig)
     src: SourceConfig = field(default_factory=SourceConfig)
     tgt: SideConfig = field(default_factory=SideConfig)
@@ -1036,13 +1165,18 @@ class Experiment:
     mesh: MeshConfig = field(default_factory=MeshConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
 
-    def __post_init__(self) -> None:
+    def check_possible(self) -> None:
         check_experiment(self)
+
+    def check_reads(self) -> None:
+        check_experiment_reads(self)
 
     @property
     def measured(self) -> str:
         """What validation measures of written output, as `checkpoint.best_by` calls it."""
-        heard = self.src.codec in SOUNDS or self.objective.kind == "ctc"
+        heard = self.objective.kind == "ctc" or (
+            self.src.codec in CODECS and CODECS[self.src.codec].sound
+        )
         return "wer" if heard else "bleu"
 
     @property

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import SENTINEL, DataConfig, ObjectiveConfig
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.config.choices.objectives import SENTINEL
 from transformer_jax.data import noise
 from transformer_jax.data.batch import Batch, Placement, Ragged, lay_out, places, predicted, shifted
 from transformer_jax.data.codecs.codec import Codec

@@ -18,17 +18,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.evaluation.validation import text_units
 
-# Which pieces count, for objectives other than plain left-to-right prediction.
-_COUNTED = {
-    "bidirectional_lm": "each once, from those before it",
-    "masked_lm": "masked as in validation",
-    "masked_lm_nsp": "masked as in validation",
-    "permutation_lm": "predicted in the orders of validation",
-    "span_corruption": "in the spans that validation removes, with sentinels and EOS",
-    "denoising": "each once, in texts with the noise of validation",
-    "text_prefix_lm": "in the rest of each window, after the cut of validation",
-    "text_continuation": "in the rest of each window, after the cut of validation, with EOS",
-}
 _POSITIONS = 2**20  # to compute for a pseudo-perplexity; takes minutes with a small model
 
 
@@ -85,7 +74,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "steps": trained.steps,
         "sentences": len(corpus),
         "tokens": tokens,
-        "counted": _COUNTED.get(name, "each once"),
+        "counted": experiment.objective.record.counted,
         **{f"{name}s": count for name, count in units.items()},
         "scores": {name: {"value": value, "signature": ""} for name, value in values.items()},
         "details": [f"{name} = {value:.4f}" for name, value in values.items()],

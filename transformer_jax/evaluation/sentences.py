@@ -12,7 +12,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import EvaluationConfig, Experiment
-from transformer_jax.config.words import VECTORS
+from transformer_jax.config.choices.codecs import VECTORS
 from transformer_jax.data import sources
 from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.attention import cross_attention

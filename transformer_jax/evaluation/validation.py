@@ -11,13 +11,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax import directions
-from transformer_jax.config import (
-    VECTORS,
-    DataConfig,
-    DecodingConfig,
-    Experiment,
-    TrainingConfig,
-)
+from transformer_jax.config import DataConfig, DecodingConfig, Experiment, TrainingConfig
+from transformer_jax.config.choices.codecs import VECTORS
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair

@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.config import LABELS, Experiment, InitConfig
+from transformer_jax.config import Experiment, InitConfig
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair, kind_named
 from transformer_jax.data.sources import Corpus
@@ -49,7 +49,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         return None
     theirs, tokenizers = _named(init, _read_tokenizers, init.source)
     different = differences(theirs, experiment)
-    said = LABELS.get(experiment.objective.kind)
+    said = experiment.objective.record.labels
     if said is not None:  # ignore the source's target side
         (there, _), (here, _) = theirs.codecs, experiment.codecs
         different = {k: v for k, v in different.items() if k != "tokenizer.joint"}

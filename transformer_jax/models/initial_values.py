@@ -15,6 +15,7 @@ import jax
 from transformer_jax.arrays import Array
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.choices.mixers import MIXERS
 from transformer_jax.errors import UserError
 from transformer_jax.nn.residual import deep_norm
 
@@ -79,7 +80,11 @@ def _parts(config: ModelConfig, stack: str) -> int:
     layers = getattr(config, f"num_{stack}_layers")
     kinds = itertools.islice(itertools.cycle(getattr(config, f"{stack}_pattern")), layers)
     own = 3 if _cross(config, stack) else 2
-    return sum(4 if kind == "conformer" else own for kind in kinds)
+    return sum(_parts_of(kind) or own for kind in kinds)
+
+
+def _parts_of(kind: str) -> int | None:
+    return MIXERS[kind].parts if kind in MIXERS else None
 
 
 INITIALIZERS: dict[str, Callable[[ModelConfig, Parameter], float | None]] = {

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from transformer_jax.config import EvaluationConfig
-from transformer_jax.config.words import PROTOCOL
+from transformer_jax.config.scores import PROTOCOL
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.points import shown

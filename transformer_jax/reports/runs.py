@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import SIZED, Experiment
+from transformer_jax.config import Experiment
+from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.directions import VALIDATION, validation
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError

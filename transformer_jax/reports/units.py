@@ -17,7 +17,7 @@ import numpy as np
 
 from transformer_jax.arrays import Float
 from transformer_jax.config import EvaluationConfig
-from transformer_jax.config.words import CLASSIFIES, OF_TEXT
+from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.evaluation.metrics import METRICS, is_right
 from transformer_jax.evaluation.tags import entities
 from transformer_jax.reports.paired import Score, of_sums
@@ -128,36 +128,37 @@ _LANGUAGE = {
     "next_sentence_loss": _mean(lambda row: -row["next_sentence_log_prob"]),
     "next_sentence_accuracy": _share(lambda row: row["next_sentence_log_prob"] > math.log(0.5)),
 }  # fmt: skip
-# Kind of objective -> score -> unit. Translations also have the scores in METRICS.
+# What scores a model, a module of evaluation/ -> score -> unit. Translations also have the scores
+# in METRICS.
 UNITS: dict[str, dict[str, Unit]] = {
-    **dict.fromkeys(("translate", "prefix_lm", "ctc"), TEXTS),
-    **dict.fromkeys(CLASSIFIES, _CLASSES),
-    "tag": {
+    "run": TEXTS,
+    "classes": _CLASSES,
+    "tags": {
         "accuracy": _ratio(_labels_right, _percent),
         "loss": _ratio(lambda row: (-row["log_prob"], len(row["reference"].split()))),
         "precision": _ratio(lambda row: _entities(row)[:2], _percent),
         "recall": _ratio(lambda row: _entities(row)[::2], _percent),
         "f1": _ratio(lambda row: (2 * (found := _entities(row))[0], sum(found[1:])), _percent),
     },
-    "answer": {
+    "answers": {
         "exact_match": _share(itemgetter("exact_match")),
         "f1": _mean(itemgetter("f1"), _percent),
     },
-    "regress": {
+    "values": {
         "mean_squared_error": _mean(_off),
         "pearson": Unit(_both, _pearson), "spearman": Unit(_both, _spearman),
     },
-    "forecast": {
+    "forecasts": {
         name: _mean(itemgetter(name)) for name in ("mse", "mae", "crps", "coverage")
     },
-    "reconstruct": {"pixel_error": _mean(itemgetter("mse"), np.sqrt)},
-    **dict.fromkeys(OF_TEXT, _LANGUAGE),
+    "reconstructions": {"pixel_error": _mean(itemgetter("mse"), np.sqrt)},
+    "language": _LANGUAGE,
 }  # fmt: skip
 
 
 def units(kind: str, config: EvaluationConfig) -> dict[str, Unit]:
     """Return {score: its unit} for models with an objective of this kind."""
-    found = UNITS.get(kind, {})
+    found = UNITS[OBJECTIVES[kind].evaluated] if kind in OBJECTIVES else {}
     return found if found is not TEXTS else {n: _of_texts(n, config) for n in METRICS} | found
 
 

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import NO_TEXT, SIZED, Experiment, MeshConfig
+from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.errors import UserError
 from transformer_jax.sharding.rules import SIZES, check_sizes
 from transformer_jax.shares import ROWS
@@ -72,7 +73,8 @@ def check_mesh(
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
-        sizes["vocab"] = None if codec in NO_TEXT else size  # those are not divided
+        divided = codec not in CODECS or CODECS[codec].text
+        sizes["vocab"] = size if divided else None
         known = {axis: size for axis, size in sizes.items() if size is not None}
         chosen = codec in SIZED  # only their size can be chosen
         fields = SIZES if chosen else {**SIZES, "vocab": f"{side}.codec={codec!r}"}

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_jax import parts
 from transformer_jax.config import Experiment
-from transformer_jax.config.words import PROTOCOL
+from transformer_jax.config.scores import PROTOCOL
 from transformer_jax.door import differences, own_parts, value_at
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.grid import Settings

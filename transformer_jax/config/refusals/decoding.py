@@ -1,27 +1,13 @@
 """Validation of decoding."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from transformer_jax.config.bounds import SIZE, above, check, default_unless, within
-
-if TYPE_CHECKING:
-    from transformer_jax.config.manual import DecodingConfig
+from transformer_jax.config.bounds import check, default_unless
+from transformer_jax.config.choices.searches import SEARCHES
 
 
-def check_decoding(decoding: "DecodingConfig") -> None:
-    """Reject an impossible search, or one with fields that have no effect."""
-    within(1, 1000, beam_size=decoding.beam_size)
-    within(1, 10_000, num_samples=decoding.num_samples)
-    within(1, 2**22, tokens_per_batch=decoding.tokens_per_batch)
-    within(0, 100, max_length_ratio=decoding.max_length_ratio)
-    within(0, 10_000, max_extra_length=decoding.max_extra_length)
-    within(0, 2**32 - 1, seed=decoding.seed)
-    within(0, SIZE, top_k=decoding.top_k)
-    within(0, 1000, no_repeat_ngram=decoding.no_repeat_ngram)
-    within(0, SIZE, shortlist=decoding.shortlist)
-    within(0, 100, alpha=decoding.alpha, coverage_penalty=decoding.coverage_penalty)
-    within(1e-6, 1000, temperature=decoding.temperature)
-    above(0, 1, top_p=decoding.top_p)
+def check_decoding(decoding: Any) -> None:
+    """Reject an impossible search."""
     check(
         0 <= decoding.min_length_ratio <= decoding.max_length_ratio,
         f"min_length_ratio={decoding.min_length_ratio}: must lie between 0 and "
@@ -43,16 +29,23 @@ def check_decoding(decoding: "DecodingConfig") -> None:
     decoding.check_fits(1)
 
 
-def _check_cache(decoding: "DecodingConfig") -> None:
-    """Reject what a paged cache does not support, and what has no effect without one."""
-    paged = decoding.cache == "paged"
-    within(1, 4096, cache_block=decoding.cache_block)
+def check_decoding_reads(decoding: Any) -> None:
+    """Reject fields of a draft or of a paged cache without one."""
     default_unless(
-        paged, decoding, "cache_block",
+        decoding.draft is not None, decoding, "draft_length",
+        because="nothing is proposed without a draft", otherwise="set draft",
+    )  # fmt: skip
+    default_unless(
+        decoding.cache == "paged", decoding, "cache_block",
         because="cache='contiguous' has no blocks", otherwise="set cache='paged'",
     )  # fmt: skip
+
+
+def _check_cache(decoding: Any) -> None:
+    """Reject what a paged cache does not support."""
+    paged = decoding.cache == "paged"
     check(
-        not paged or decoding.search == "sample" or decoding.beam_size == 1,
+        not paged or SEARCHES[decoding.search].draws or decoding.beam_size == 1,
         "cache='paged': beam search reorders hypotheses at every step, and each would need copies "
         "of its blocks, where the contiguous cache moves bits; set beam_size=1, or "
         "search='sample'",
@@ -64,15 +57,10 @@ def _check_cache(decoding: "DecodingConfig") -> None:
     )
 
 
-def _check_draft(decoding: "DecodingConfig") -> None:
-    """Reject what speculative decoding does not support, and fields without effect."""
-    within(1, 64, draft_length=decoding.draft_length)
-    default_unless(
-        decoding.draft is not None, decoding, "draft_length",
-        because="nothing is proposed without a draft", otherwise="set draft",
-    )  # fmt: skip
+def _check_draft(decoding: Any) -> None:
+    """Reject what speculative decoding does not support."""
     check(
-        decoding.draft is None or decoding.search == "sample" or decoding.beam_size == 1,
+        decoding.draft is None or SEARCHES[decoding.search].draws or decoding.beam_size == 1,
         f"draft={decoding.draft!r}: beam search needs the best continuations over all hypotheses "
         "at every position, and a draft proposes one text; set beam_size=1, or "
         "search='sample'",

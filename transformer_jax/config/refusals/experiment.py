@@ -1,34 +1,26 @@
 """Validation across sections."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from transformer_jax.config.bounds import ELEMENTS, check, either, within
-from transformer_jax.config.refusals.layers import without_scores
+from transformer_jax.config.bounds import ELEMENTS, check, either
+from transformer_jax.config.choices.architectures import ARCHITECTURES
+from transformer_jax.config.choices.codecs import CODECS, SIZED
+from transformer_jax.config.choices.mixers import ROWS, SOFTMAX, without_scores
+from transformer_jax.config.choices.objectives import OBJECTIVES, check_word_labels
+from transformer_jax.config.choices.record import with_
 from transformer_jax.config.refusals.texts import (
     check_codecs,
+    check_codecs_read,
     check_long_sources,
+    check_long_sources_read,
     check_tasks,
     check_windows,
 )
-from transformer_jax.config.words import (
-    ALONE,
-    ARCHITECTURES,
-    ATTENTION,
-    CLASSIFIES,
-    NO_CHOICE,
-    PREFIXED,
-    SIZED,
-    UNMIXED,
-    average_count,
-)
-
-if TYPE_CHECKING:
-    from transformer_jax.config.manual import Experiment
+from transformer_jax.config.scores import average_count
 
 
-def check_experiment(run: "Experiment") -> None:
+def check_experiment(run: Any) -> None:
     """Reject sections that do not go together."""
-    within(0, 2**32 - 1, seed=run.seed)
     _check_model(run)
     check_codecs(run)
     _check_objective(run)
@@ -41,7 +33,18 @@ def check_experiment(run: "Experiment") -> None:
     _check_checkpoints(run)
 
 
-def _check_model(run: "Experiment") -> None:
+def check_experiment_reads(run: Any) -> None:
+    """Reject what other sections make ineffective."""
+    check_codecs_read(run)
+    check_long_sources_read(run)
+    check(
+        run.model.lora_rank is not None or not run.optimizer.unfrozen,
+        f"optimizer.unfrozen={run.optimizer.unfrozen}: has no effect without model.lora_rank, "
+        "which freezes everything else; leave it at (), or set the rank",
+    )
+
+
+def _check_model(run: Any) -> None:
     """Reject a model that does not fit its vocabularies, texts or initial checkpoint."""
     model = run.model
     rows = max(run.tokenizer.vocab_size, model.max_positions)
@@ -66,13 +69,7 @@ def _check_model(run: "Experiment") -> None:
         "given; set init.source to its work directory",
     )
     check(
-        model.lora_rank is not None or not run.optimizer.unfrozen,
-        f"optimizer.unfrozen={run.optimizer.unfrozen}: has no effect without model.lora_rank, "
-        "which freezes everything else; leave it at (), or set the rank",
-    )
-    alone = model.architecture in ("recurrent", "perceiver", "prefix_decoder")
-    check(
-        run.data.batching != "pack" or not alone,
+        run.data.batching != "pack" or not ARCHITECTURES[model.architecture].rows,
         f"data.batching='pack': a row of architecture={model.architecture!r} must hold one "
         "text; choose 'bucket'",
     )
@@ -83,7 +80,7 @@ def _check_model(run: "Experiment") -> None:
     )
     for pattern in (model.encoder_pattern, model.decoder_pattern):
         check(
-            run.data.batching != "pack" or {*ALONE}.isdisjoint(pattern),
+            run.data.batching != "pack" or {*ROWS}.isdisjoint(pattern),
             f"data.batching='pack': layers of {pattern} count the positions of a row or "
             "convolve it, so it must hold one text; choose 'bucket'",
         )
@@ -99,7 +96,7 @@ def _check_model(run: "Experiment") -> None:
     )
 
 
-def _check_training(run: "Experiment") -> None:
+def _check_training(run: Any) -> None:
     """Reject training settings that contradict each other."""
     model, data, training = run.model, run.data, run.training
     check(
@@ -131,7 +128,7 @@ def _check_training(run: "Experiment") -> None:
     )
 
 
-def _check_checkpoints(run: "Experiment") -> None:
+def _check_checkpoints(run: Any) -> None:
     """Reject checkpoint settings that cannot be satisfied."""
     save, every = run.checkpoint.every_steps, run.evaluation.every_steps
     check(
@@ -157,18 +154,19 @@ def _check_checkpoints(run: "Experiment") -> None:
         f"choose that, or 'loss'",
     )
     check(
-        run.checkpoint.best_by != "accuracy"
-        or run.objective.kind in (*CLASSIFIES, "tag", "answer"),
-        "checkpoint.best_by='accuracy': is for objective.name='classify', 'classify_pairs', "
-        f"'policy', 'tag' or 'answer', not {run.objective.name!r}; choose 'loss'",
+        run.checkpoint.best_by != "accuracy" or run.objective.record.accuracy,
+        "checkpoint.best_by='accuracy': is for objective.name="
+        f"{either(with_(OBJECTIVES, accuracy=True))}, not {run.objective.name!r}; choose 'loss'",
     )
 
 
-def _check_objective(run: "Experiment") -> None:
+def _check_objective(run: Any) -> None:
     """Reject what does not go with objectives other than translation."""
     data, objective, codec = run.data, run.objective, run.tgt.codec
     name = f"objective.name={objective.name!r}"
-    wanted = ARCHITECTURES[objective.kind]
+    record = objective.record
+    two_vocabularies = not record.one_sided and not record.prefix
+    wanted = record.architectures
     check(
         run.model.architecture in wanted,
         f"model.architecture={run.model.architecture!r}: {name} is an objective for "
@@ -180,18 +178,17 @@ def _check_objective(run: "Experiment") -> None:
         "architecture='decoder' the first one sees only itself; choose 'last' or 'mean'",
     )
     check(
-        objective.kind not in PREFIXED or not without_scores(run.model.decoder_pattern),
+        not record.prefix or not without_scores(run.model.decoder_pattern),
         f"model.decoder_pattern={run.model.decoder_pattern}: {name} has a prefix with "
-        f"bidirectional attention, which only {either(ATTENTION)} have; choose these, or another "
+        f"bidirectional attention, which only {either(SOFTMAX)} have; choose these, or another "
         "objective",
     )
     check(
-        objective.kind in ("translate", "ctc") or objective.labels or run.tokenizer.joint,
+        two_vocabularies or run.tokenizer.joint,
         f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
     )
     check(
-        objective.kind not in ("masked_lm_nsp", "answer", "classify_pairs")
-        or run.model.token_types != 1,
+        record.segments == 1 or run.model.token_types != 1,
         f"model.token_types=1: {name} has two token types; set it to 2, or to 0 for none",
     )
     check(
@@ -200,7 +197,7 @@ def _check_objective(run: "Experiment") -> None:
         f"it to False or choose {either(SIZED)}",
     )
     check(
-        not data.mixes or objective.kinds.isdisjoint(UNMIXED),
+        not data.mixes or all(OBJECTIVES[kind].mixes for kind in objective.kinds),
         f"data.weights={data.weights}, data.mixing_temperature={data.mixing_temperature}, "
         f"data.mixing_limit={data.mixing_limit}: items of {name} do not record which part they "
         "come from; leave them at their defaults",
@@ -209,11 +206,8 @@ def _check_objective(run: "Experiment") -> None:
         not data.prefixes or not objective.one_sided,
         f"data.prefixes={data.prefixes}: {name} has no source side; set it to ()",
     )
-    check(
-        not data.prefixes or (objective.kind != "tag" and codec != "trees"),
-        f"data.prefixes={data.prefixes}: {name} with tgt.codec={codec!r} labels each word of the "
-        "source, and the words of a prefix have no labels; set it to ()",
-    )
+    if codec in CODECS and CODECS[codec].trees:
+        check_word_labels(run)
     check(
         not data.subword_dropout or run.tokenizer.model is None,
         f"data.subword_dropout={data.subword_dropout}: needs a tokenizer trained "
@@ -233,16 +227,9 @@ def _check_objective(run: "Experiment") -> None:
         "remove it",
     )
     check(
-        objective.kind not in NO_CHOICE or run.training.r_drop is None,
+        record.chooses or run.training.r_drop is None,
         f"training.r_drop={run.training.r_drop}: is for predictions of pieces or classes, which "
         f"{name} does not make; set it to None",
     )
-    check(
-        objective.kind != "ctc" or codec != "huggingface",
-        f"tgt.codec={codec!r}: {name} uses PAD as its blank, which an imported "
-        "tokenizer may lack; choose another codec",
-    )
-    check(
-        objective.kind != "ctc" or data.batching != "pack",
-        f"data.batching='pack': a row of {name} must hold one line; choose 'bucket'",
-    )
+    if record.check is not None:
+        record.check(run, "objective.name")

@@ -1,35 +1,29 @@
 """Validation of texts: codecs, windows, and parts with their own objective."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 from transformer_jax.config.bounds import check, either
+from transformer_jax.config.choices.codecs import CODECS, SIZED, VECTORS
+from transformer_jax.config.choices.objectives import LABELLING, targets_of
+from transformer_jax.config.choices.record import with_
 from transformer_jax.config.refusals.vectors import check_vectors
-from transformer_jax.config.words import CLASSES, LABELS, NO_TEXT, SIZED, VECTORS
-
-if TYPE_CHECKING:
-    from transformer_jax.config.manual import Experiment, ObjectiveConfig
 
 
-def check_codecs(run: "Experiment") -> None:
+def check_codecs(run: Any) -> None:
     """Reject codecs that do not go together, and subword settings without subwords."""
     codecs = run.codecs
-    name, no_text = run.objective.name, NO_TEXT
-    wanted = LABELS.get(run.objective.kind)
-    allowed = (wanted or "", *(CLASSES if wanted == "classes" else ()))
+    name, no_text = run.objective.name, with_(CODECS, text=False)
+    wanted, allowed = run.objective.record.labels, targets_of(run.objective.kind)
     check(
         codecs[1] in allowed if wanted else codecs[1] not in no_text,
         f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
         + (f"predicts {wanted}; choose {either(allowed)}" if wanted else "has text there; choose "
-           f"another codec, or one of the objectives {', '.join(LABELS)}"),
+           f"another codec, or one of the objectives {', '.join(LABELLING)}"),
     )  # fmt: skip
     check(
         codecs[0] not in no_text,
         f"src.codec={codecs[0]!r}: the source side must be text; choose another codec",
-    )
-    check(
-        run.objective.kind != "policy" or codecs[0] == "board",
-        f"src.codec={codecs[0]!r}: objective.name={name!r} reads chess positions; choose 'board'",
     )
     check(
         len(set(codecs)) == 1 or not run.tokenizer.joint,
@@ -37,7 +31,34 @@ def check_codecs(run: "Experiment") -> None:
         "vocabulary; choose the same for both, or set tokenizer.joint=False",
     )
     check_vectors(run)
-    read = {"joint", *(field for name in codecs for field in SIZED.get(name, ()))}
+    check(
+        "labelled_F1" not in run.evaluation.metrics or codecs[1] in with_(CODECS, trees=True),
+        f"evaluation.metrics={run.evaluation.metrics}: 'labelled_F1' is for trees, and "
+        f"tgt.codec={codecs[1]!r} has none; remove it",
+    )
+    check(
+        run.decoding.draft != "ngram" or run.src.codec not in VECTORS,
+        f"decoding.draft='ngram': searches the input pieces, and src.codec={run.src.codec!r} reads "
+        "none; set it to None",
+    )
+    constraint = run.decoding.constraint
+    check(
+        constraint == "none"
+        or (codecs[1] in with_(CODECS, trees=True) and run.objective.translates),
+        f"decoding.constraint={constraint!r}: is for parsing sentences into trees, and "
+        f"tgt.codec={codecs[1]!r} with objective.name={name!r} writes none; set it to 'none'",
+    )
+    check(
+        run.decoding.shortlist == 0 or run.translates_text,
+        f"decoding.shortlist={run.decoding.shortlist}: is for translating text, which "
+        f"objective.name={name!r} with src.codec={run.src.codec!r} does not do; set it to 0",
+    )
+
+
+def check_codecs_read(run: Any) -> None:
+    """Reject settings of pieces that no codec has."""
+    codecs = run.codecs
+    read = {"joint", *(x for name in codecs if name in CODECS for x in CODECS[name].tokenizer)}
     for item in dataclasses.fields(run.tokenizer):
         value = getattr(run.tokenizer, item.name)
         check(
@@ -50,42 +71,28 @@ def check_codecs(run: "Experiment") -> None:
         f"data.subword_dropout={run.data.subword_dropout}: has no effect with tgt.codec="
         f"{codecs[1]!r}; set it to 0",
     )
-    check(
-        "labelled_F1" not in run.evaluation.metrics or codecs[1] == "trees",
-        f"evaluation.metrics={run.evaluation.metrics}: 'labelled_F1' is for trees, and "
-        f"tgt.codec={codecs[1]!r} has none; remove it",
-    )
-    check(
-        run.decoding.draft != "ngram" or run.src.codec not in VECTORS,
-        f"decoding.draft='ngram': searches the input pieces, and src.codec={run.src.codec!r} reads "
-        "none; set it to None",
-    )
-    constraint = run.decoding.constraint
-    check(
-        constraint == "none" or (codecs[1] == "trees" and run.objective.translates),
-        f"decoding.constraint={constraint!r}: is for parsing sentences into trees, and "
-        f"tgt.codec={codecs[1]!r} with objective.name={name!r} writes none; set it to 'none'",
-    )
-    check(
-        run.decoding.shortlist == 0 or run.translates_text,
-        f"decoding.shortlist={run.decoding.shortlist}: is for translating text, which "
-        f"objective.name={name!r} with src.codec={run.src.codec!r} does not do; set it to 0",
-    )
 
 
-def check_long_sources(run: "Experiment") -> None:
-    """Reject cutting sources where it does not apply or leaves no room for a target."""
+def check_long_sources(run: Any) -> None:
+    """Reject cutting sources so that no room is left for a target."""
     data, objective = run.data, run.objective
-    cut, shared = data.long_sources == "cut", objective.kind == "prefix_lm"
+    check(
+        data.long_sources != "cut"
+        or objective.kind != "prefix_lm"
+        or objective.window < data.max_length,
+        f"objective.window={objective.window}: sources of that length leave no room for a target "
+        f"in data.max_length={data.max_length}; lower the former or raise the latter",
+    )
+
+
+def check_long_sources_read(run: Any) -> None:
+    """Reject lengths at which nothing is cut."""
+    data, objective = run.data, run.objective
+    cut = data.long_sources == "cut"
     name, window = f"objective.name={objective.name!r}", f"objective.window={objective.window}"
     check(
-        not cut or shared or objective.kind == "translate",
+        not cut or objective.kind in ("translate", "prefix_lm"),
         f"data.long_sources={data.long_sources!r}: has no effect with {name}; leave it at 'drop'",
-    )
-    check(
-        not (cut and shared) or objective.window < data.max_length,
-        f"{window}: sources of that length leave no room for a target in data.max_length="
-        f"{data.max_length}; lower the former or raise the latter",
     )
     usual = type(objective).__dataclass_fields__["window"].default
     check(
@@ -95,7 +102,7 @@ def check_long_sources(run: "Experiment") -> None:
     )
 
 
-def check_tasks(run: "Experiment") -> None:
+def check_tasks(run: Any) -> None:
     """Reject what does not go with parts of the training text having their own objective."""
     data, objective = run.data, run.objective
     named = objective.of_parts(data.train)
@@ -126,7 +133,7 @@ def check_tasks(run: "Experiment") -> None:
             _check_read(run, one)
 
 
-def check_windows(run: "Experiment") -> None:
+def check_windows(run: Any) -> None:
     """Reject what does not go with a model of texts cut into windows."""
     data, objective = run.data, run.objective
     name = f"objective.name={objective.name!r}"
@@ -153,7 +160,7 @@ def check_windows(run: "Experiment") -> None:
     _check_read(run, objective)
 
 
-def _check_read(run: "Experiment", objective: "ObjectiveConfig") -> None:
+def _check_read(run: Any, objective: Any) -> None:
     """Reject windows and documents that cannot be read that way."""
     data, codec = run.data, run.tgt.codec
     check(

@@ -1,44 +1,41 @@
 """Validation of inputs other than text."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from transformer_jax.config.bounds import check, either, is_part
-from transformer_jax.config.words import OF_VECTORS, VECTORS
+from transformer_jax.config.choices.codecs import CODECS, VECTORS
+from transformer_jax.config.choices.record import with_
+from transformer_jax.config.choices.sources import AUGMENTATIONS, SOURCES
+from transformer_jax.config.choices.stems import STEMS
 
-if TYPE_CHECKING:
-    from transformer_jax.config.manual import Experiment
 
-
-def check_vectors(run: "Experiment") -> None:
+def check_vectors(run: Any) -> None:
     """Reject what does not go with vectors, or with text, on the source side."""
     kind, codec = run.objective.kind, run.codecs[0]
     check(
-        run.tgt.codec not in VECTORS or kind in OF_VECTORS,
+        run.tgt.codec not in VECTORS or run.objective.record.vectors is not None,
         f"tgt.codec={run.tgt.codec!r}: vectors can be read but not written; choose another",
     )
     _check_reading(run, codec in VECTORS)
-    if kind == "forecast":
-        _check_forecast(run)
-    elif kind == "reconstruct":
-        _check_reconstruct(run)
     if codec in VECTORS and kind != "forecast":
         _check_source(run)
 
 
-def _check_reading(run: "Experiment", vectors: bool) -> None:
+def _check_reading(run: Any, vectors: bool) -> None:
     """Reject stems, sources and codecs that do not go together."""
     model, data, forecasts = run.model, run.data, run.objective.kind == "forecast"
-    own = OF_VECTORS.get(run.objective.kind)
+    own = run.objective.record.vectors
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
-    stems = ("series",) if forecasts else ("linear", "convolution", "conv1d")
+    of = "series" if forecasts else "patches"
+    stems = tuple(word for word, stem in STEMS.items() if of in stem.codecs)
     check(
         model.stem in (stems if vectors else ("embedding",)),
         f"model.stem={model.stem!r}: {read} produces "
         + (f"vectors; choose {either(stems)}" if vectors else "pieces; choose "
            "'embedding', or a codec of vectors"),
     )  # fmt: skip
-    among = VECTORS.get(run.codecs[0], ())
-    others = {name for names in VECTORS.values() for name in names} - {"tfds"}
+    among = CODECS[run.codecs[0]].sources if vectors else ()
+    others = with_(SOURCES, text=False)
     check(
         data.source in among if vectors else data.source not in others,
         f"data.source={data.source!r}: {read} reads "
@@ -46,9 +43,11 @@ def _check_reading(run: "Experiment", vectors: bool) -> None:
            f"source, or one of the codecs {either(VECTORS)}"),
     )  # fmt: skip
     for word in data.augment:
-        of = "log_mel" if word.endswith("_mask") else "patches"
+        if is_part(word):
+            continue
+        of = AUGMENTATIONS[word].codec
         check(
-            run.codecs[0] == of or is_part(word),
+            run.codecs[0] == of,
             f"data.augment={data.augment}: {word!r} is for src.codec={of!r}, not "
             f"{run.codecs[0]!r}; remove it",
         )
@@ -64,7 +63,7 @@ def _check_reading(run: "Experiment", vectors: bool) -> None:
     )
 
 
-def _check_source(run: "Experiment") -> None:
+def _check_source(run: Any) -> None:
     """Reject what does not go with pictures or audio on the source side."""
     codec, model, data = run.src.codec, run.model, run.data
     check(
@@ -93,42 +92,7 @@ def _check_source(run: "Experiment") -> None:
         f"to one vector, but src.patch_size={run.src.patch_size}; change one of them",
     )
     check(
-        model.stem == "linear" or data.batching != "pack",
+        not STEMS[model.stem].rows or data.batching != "pack",
         f"data.batching='pack': model.stem={model.stem!r} convolves a row, which must therefore "
         "hold one source; choose 'bucket'",
-    )
-
-
-def _check_forecast(run: "Experiment") -> None:
-    """Reject windows that are not a whole number of patches, and rows with several windows."""
-    model, window = run.model, run.objective.window
-    check(
-        window >= model.patch_length and (window - model.patch_length) % model.patch_stride == 0,
-        f"objective.window={window}: is not model.patch_length={model.patch_length} plus a "
-        f"multiple of model.patch_stride={model.patch_stride}, so patches would miss rows; "
-        "change one of them",
-    )
-    check(
-        model.patch_stride <= model.patch_length,
-        f"model.patch_stride={model.patch_stride}: is above model.patch_length="
-        f"{model.patch_length}, so the rows between patches would not be read; lower it",
-    )
-    check(
-        run.data.batching == "bucket",
-        f"data.batching={run.data.batching!r}: a row of objective.name='forecast' is a "
-        "window; choose 'bucket'",
-    )
-
-
-def _check_reconstruct(run: "Experiment") -> None:
-    """Reject what does not go with reconstructing pictures."""
-    check(
-        run.src.codec == "patches",
-        f"src.codec={run.src.codec!r}: objective.name={run.objective.name!r} outputs "
-        "what it reads; choose 'patches', as for tgt.codec",
-    )
-    check(
-        run.evaluation.bleu_sentences == 0,
-        f"evaluation.bleu_sentences={run.evaluation.bleu_sentences}: pictures have no BLEU; "
-        "set it to 0, and checkpoint.best_by='loss'",
     )

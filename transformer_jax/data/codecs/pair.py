@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.choices import pick
-from transformer_jax.config import SIZED, Experiment, SourceConfig, TokenizerConfig
+from transformer_jax.config import Experiment, SourceConfig, TokenizerConfig
+from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import (
     board,

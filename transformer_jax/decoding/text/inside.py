@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.config.words import OF_TEXT, OF_VECTORS
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -60,7 +59,7 @@ def inside(
         raise UserError("inside: such a model reads a text in several orders; see score")
     if model.config.architecture == "perceiver":
         raise UserError("inside: the layers of such a model see latents, not positions of a text")
-    if objective.kind in OF_VECTORS:
+    if objective.record.vectors is not None:
         raise UserError("inside: the layers of such a model see values, not pieces of a text")
     prompting = PROMPTS.get(objective.kind)  # no pair for one that continues what it reads
     pairs = objective.kind == "translate" if prompting is None else not prompting.continued
@@ -116,7 +115,7 @@ def _batch(
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
     special = special_of(tokenizers.tgt)
     store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
-    shown = "translate" if config.kind in OF_TEXT else config.name  # nothing is hidden
+    shown = "translate" if config.record.text else config.name  # nothing is hidden
     return _one(objective_named(shown), store, config, tokenizers)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from transformer_jax.arrays import Array, Int
 from transformer_jax.choices import pick
 from transformer_jax.config.bounds import either
-from transformer_jax.config.words import PREFIXED
+from transformer_jax.config.choices.objectives import OBJECTIVES
+from transformer_jax.config.choices.record import with_
 from transformer_jax.decoding.text.prompt_files import PromptFiles
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -95,8 +96,9 @@ def _check(model: Model) -> None:
             "parts that could be stored; leave the prompt cache out"
         )
     if getattr(model, "order", "causal") != "causal":
+        prefixed = either(with_(OBJECTIVES, prefix=True))
         raise UserError(
-            f"config.objective.name={either(PREFIXED)}: such a model reads a prompt in both "
+            f"config.objective.name={prefixed}: such a model reads a prompt in both "
             "directions, so that nothing of its beginning can be kept; leave the prompt cache out"
         )
 

@@ -108,19 +108,9 @@ def score_texts(
       UserError: if the objective does not predict every piece.
     """
     if objective.kind != "language_model":
-        how = {
-            "permutation_lm": "predicts a part of the pieces in a random order",
-            "bidirectional_lm": "predicts pieces from either side",
-            "masked_lm": "predicts pieces from those on both sides",
-            "span_corruption": "predicts the spans that a text has lost",
-            "denoising": "predicts a text from a noised version of it",
-            "text_prefix_lm": "predicts the rest of a text from its first part",
-            "text_continuation": "predicts the rest of a text from its first part",
-            "masked_lm_nsp": "predicts pieces from those on both sides",
-        }
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model "
-            f"{how.get(objective.kind, 'predicts no text')}, and gives no probability of a text; "
+            f"{objective.record.predicts}, and gives no probability of a text; "
             "see validation_loss"
         )
     if not texts:

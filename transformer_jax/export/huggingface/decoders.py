@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformer_jax.config import ModelConfig
-from transformer_jax.config.words import SCALED_BY_LENGTH
+from transformer_jax.config.choices.positions import SCALED_BY_LENGTH
 from transformer_jax.export.huggingface.family import Family, Fixed, Part, Word
 
 ATTENTION = ("query", "key", "value", "output")

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformer_jax.config import (
-    LABELS,
     CheckpointConfig,
     DataConfig,
     DecodingConfig,
@@ -16,6 +15,7 @@ from transformer_jax.config import (
     SourceConfig,
     TokenizerConfig,
 )
+from transformer_jax.config.choices import objectives as choices
 from transformer_jax.data.codecs.classes import Classes
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.labels import Labels
@@ -56,7 +56,7 @@ def refuse(experiment: Experiment) -> None:
                 f"config.tokenizer.{field}={value!r}: the export to Hugging Face supports only "
                 "tokenizers trained here, without symbols"
             )
-    if not experiment.tokenizer.joint and experiment.objective.kind not in LABELS:
+    if not experiment.tokenizer.joint and not experiment.objective.labels:
         raise UserError(
             "config.tokenizer.joint=False: the export to Hugging Face requires a joint vocabulary"
         )
@@ -164,8 +164,8 @@ def to_experiment(
     common: dict[str, Any] = {"model": model, "tgt": tgt, "decoding": decoding,
                               "data": DataConfig(max_length=longest)}  # fmt: skip
     name: Any = ENCODERS[predicts] if model.architecture == "encoder" else "language_model"
-    if name in LABELS:
-        codec: Any = LABELS[name]
+    codec: Any = choices.OBJECTIVES[name].labels
+    if codec is not None:
         apart = TokenizerConfig(joint=False)
         common |= {"src": side, "tgt": SideConfig(codec=codec), "tokenizer": apart}
     if model.architecture == "encoder_decoder":

@@ -1,0 +1,77 @@
+"""Codecs: how one side's values become ids or vectors."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_jax.config.bounds import default_unless
+from transformer_jax.config.choices.record import Record, readers, with_
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec(Record):
+    """What is known about a codec. `reads` names fields of a source side.
+
+    sources: the sources of what becomes vectors; none: pieces.
+    read_as: what such vectors are called in reports.
+    sound: whether it is audio.
+    text: whether a line of text becomes its pieces; not if it is a class, a number or a span.
+    tokenizer: the fields of `tokenizer` that it reads besides `joint`; not none: it has
+      `vocab_size` pieces, and marks where words begin.
+    classes: whether it can stand for "classes": of several right ones, or from a fixed list.
+    trees: whether its pieces are the brackets of trees.
+    """
+
+    sources: tuple[str, ...] = ()
+    read_as: str = "texts"
+    sound: bool = False
+    text: bool = True
+    tokenizer: tuple[str, ...] = ()
+    classes: bool = False
+    trees: bool = False
+
+    @property
+    def vectors(self) -> bool:
+        """Whether it produces vectors, not pieces."""
+        return bool(self.sources)
+
+
+CODECS = {
+    "subwords": Codec(
+        tokenizer=(
+            "algorithm", "vocab_size", "byte_fallback", "character_coverage", "normalization",
+            "max_lines", "symbols", "model", "unk_surface",
+        )
+    ),
+    "wordpiece": Codec(tokenizer=("vocab_size", "max_lines", "symbols", "lowercase")),
+    "words": Codec(tokenizer=("vocab_size", "max_lines", "symbols", "lowercase")),
+    "trees": Codec(trees=True),
+    "bytes": Codec(),
+    "characters": Codec(),
+    "classes": Codec(text=False, classes=True),
+    "labels": Codec(text=False, classes=True),
+    "values": Codec(text=False),
+    "spans": Codec(text=False),
+    "fen": Codec(),
+    "board": Codec(),
+    "moves": Codec(text=False, classes=True),
+    "huggingface": Codec(),
+    "patches": Codec(
+        sources=("arrays", "folders", "tfds"), read_as="pictures", reads=("patch_size",)
+    ),
+    "series": Codec(sources=("series",), read_as="time series"),
+    "log_mel": Codec(
+        sources=("wavs",), read_as="sounds", sound=True,
+        reads=("sample_rate", "n_fft", "hop_length", "num_mels"),
+    ),
+}  # fmt: skip
+VECTORS = with_(CODECS, vectors=True)
+SIZED = tuple(word for word, codec in CODECS.items() if codec.tokenizer)
+
+
+def check_source_reads(source: Any) -> None:
+    """Reject settings of vectors that the codec does not read."""
+    for name, words in readers(CODECS).items():  # no user-defined codec reads them
+        default_unless(
+            source.codec in words, source, name,
+            because=f"has no effect with codec={source.codec!r}",
+        )  # fmt: skip

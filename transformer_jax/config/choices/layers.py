@@ -1,0 +1,132 @@
+"""Layers: where the norm stands, what kind of feed-forward part, initial values."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_jax.config.bounds import ELEMENTS, check, default_unless
+from transformer_jax.config.choices.architectures import ARCHITECTURES
+from transformer_jax.config.choices.mixers import MIXERS, kinds_of
+from transformer_jax.config.choices.record import Record, check_needs, check_read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residual(Record):
+    """What is known about a placement of the norm.
+
+    initializes: whether it has initial values of its own, multiples of Xavier's.
+    """
+
+    initializes: bool = False
+
+
+def _check_deep_norm(model: Any, field: str) -> None:
+    check(
+        model.initializer == "xavier",
+        f"initializer={model.initializer!r}: residual='deep_norm' has its own initialisation, a "
+        "multiple of Xavier's; choose 'xavier' or another residual",
+    )
+    check(
+        ARCHITECTURES[model.architecture].deep_norm,
+        "residual='deep_norm': has constants for a single stack and for an encoder-decoder, "
+        f"not for architecture={model.architecture!r}; choose another",
+    )
+
+
+def _check_reversible(model: Any, field: str) -> None:
+    default_unless(
+        False, model, "layer_sharing", "layer_drop_rate", "layer_loop", "remat",
+        because="residual='reversible' inverts its layers one by one in the backward pass",
+    )  # fmt: skip
+
+
+RESIDUALS = {
+    "post_norm": Residual(),
+    "pre_norm": Residual(),
+    "sandwich": Residual(),
+    "reordered_norm": Residual(),
+    "deep_norm": Residual(initializes=True, check=_check_deep_norm),
+    "reversible": Residual(check=_check_reversible),
+}
+
+
+def _check_experts(model: Any, field: str) -> None:
+    """Reject choices of too many, and what experts lack."""
+    check(
+        model.experts_per_token <= model.num_experts,
+        f"experts_per_token={model.experts_per_token}: is more than num_experts="
+        f"{model.num_experts}; lower it",
+    )
+    check(
+        model.experts_per_token > 1 or not model.normalize_expert_weights,
+        "normalize_expert_weights=True: the weight of a single expert would always be 1, and its "
+        "score would never be learned; set it to False, or raise experts_per_token=1",
+    )
+    widest = max(model.num_experts, model.shared_experts)
+    check(
+        widest * model.d_model * model.d_ff <= ELEMENTS,
+        f"num_experts={model.num_experts}, shared_experts={model.shared_experts}: their matrices "
+        f"of d_model={model.d_model} x d_ff={model.d_ff} together have more than {ELEMENTS} "
+        "elements; lower one of them",
+    )
+    default_unless(
+        False, model, "activation_dropout_rate", "feed_forward_chunks",
+        because=f"is for dense layers, and {field}={getattr(model, field)}",
+    )  # fmt: skip
+    adapted = [name for name in ("gate", "up", "down") if name in model.lora_maps]
+    check(
+        model.lora_rank is None or not adapted,
+        f"lora_maps={model.lora_maps}: the maps of experts cannot be adapted; remove "
+        f"{', '.join(map(repr, adapted))}",
+    )
+
+
+FEED_FORWARDS = {
+    "dense": Record(),
+    "experts": Record(
+        reads=(
+            "num_experts", "experts_per_token", "expert_scores", "normalize_expert_weights",
+            "shared_experts", "balancing_rate",
+        ),
+        check=_check_experts,
+    ),
+}  # fmt: skip
+
+
+def check_layers(model: Any) -> None:
+    """Reject placements of norms and feed-forward parts that do not go with the rest."""
+    pattern = model.feed_forward_pattern
+    layers = max(getattr(model, f"num_{name}_layers") for name in model.stacks or ("encoder",))
+    check(
+        1 <= len(pattern) <= layers,
+        f"feed_forward_pattern={pattern}: must name 1 to {layers} layers, the depth of the deepest "
+        "stack",
+    )
+    check_needs(model, "feed_forward_pattern", FEED_FORWARDS, pattern)
+    check_needs(model, "residual", RESIDUALS, (model.residual,))
+    _check_initial_values(model)
+
+
+def check_layers_read(model: Any) -> None:
+    """Reject fields that no feed-forward part reads."""
+    pattern = model.feed_forward_pattern
+    check_read(
+        model, FEED_FORWARDS, pattern,
+        because=lambda _: f"has no effect with feed_forward_pattern={pattern}",
+        otherwise=lambda words: f"choose {words[0]!r}",
+    )  # fmt: skip
+
+
+def _check_initial_values(model: Any) -> None:
+    """Reject initialisations that do not cover the whole model."""
+    kinds = kinds_of(model)
+    initializes = RESIDUALS[model.residual].initializes
+    limits = [ARCHITECTURES[model.architecture].initializers]
+    limits += [MIXERS[kind].initializers for kind in kinds if kind in MIXERS]
+    covered = all(words is None or model.initializer in words for words in limits)
+    limited = any(words is not None for words in limits)
+    check(
+        covered and not (limited and initializes),
+        f"initializer={model.initializer!r}, residual={model.residual!r}: neither defines initial "
+        f"values of all parts of architecture={model.architecture!r} with layers of "
+        f"{sorted(kinds)}; choose 'xavier' and another residual",
+    )

@@ -1,0 +1,258 @@
+"""Mixers: what mixes values along a sequence in a layer, the words of patterns of layers."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from transformer_jax.config.bounds import ELEMENTS, check, default_unless, either, is_part
+from transformer_jax.config.choices.positions import ROTARY
+from transformer_jax.config.choices.record import Need, Record, check_needs, check_read, with_
+
+_BOTH = "encoder", "decoder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixer(Record):
+    """What is known about a kind of layer.
+
+    ignores: fields of attention that it does not read.
+    weights: what weighs values: a "softmax" over positions, keys for each of the "channels", or
+      "none" that could be dropped or have a position added.
+    heads: whether it has heads.
+    stacks: the stacks that it can be in: only encoders if it needs the whole text, only decoders if
+      it runs from left to right.
+    cell: a recurrent cell without heads, "forward" or from "both" ends.
+    rows: whether it needs each text in a row of its own.
+    within: whether it reads `window`, which must be set for such a layer, and only then.
+    parts: residual parts of a layer, if not its mixer, its cross-attention and its feed-forward.
+    initializers: the initial values that are defined for all of its maps; None: all.
+    """
+
+    ignores: tuple[str, ...] = ()
+    weights: Literal["softmax", "channels", "none"] = "none"
+    heads: bool = True
+    stacks: tuple[str, ...] = _BOTH
+    cell: Literal["forward", "both"] | None = None
+    rows: bool = False
+    within: bool = False
+    parts: int | None = None
+    initializers: tuple[str, ...] | None = None
+
+
+def _check_latent(model: Any, pattern: str) -> None:
+    has = f"'latent' in {pattern}={getattr(model, pattern)}"
+    check(
+        model.rotated_channels < model.key_size or model.relative_positions not in ROTARY,
+        f"rope_fraction={model.rope_fraction}: rotates all {model.key_size} channels of a head, "
+        f"and {has} maps the others from its latent; lower it",
+    )
+    for name in ("latent_size", "query_latent_size"):
+        check(
+            model.d_model * (getattr(model, name) or 1) <= ELEMENTS,
+            f"{name}={getattr(model, name)}: a matrix of d_model={model.d_model} x "
+            f"{getattr(model, name)} has more than {ELEMENTS} elements; lower them",
+        )
+
+
+def _check_buckets(model: Any, pattern: str) -> None:
+    check(
+        model.hash_buckets % 2 == 0,
+        f"hash_buckets={model.hash_buckets}: a rotation has two buckets per axis; choose an even "
+        "number",
+    )
+
+
+def _check_kernel(model: Any, pattern: str) -> None:
+    check(
+        model.conv_kernel % 2 == 1,
+        f"conv_kernel={model.conv_kernel}: the kernel is centred, with as many positions on either "
+        "side; choose an odd number",
+    )
+
+
+def _check_channels(model: Any, pattern: str) -> None:
+    channels = with_(MIXERS, weights="channels")
+    check(
+        model.kv_heads == model.num_heads and model.key_size == model.value_size,
+        f"{pattern}={getattr(model, pattern)}: {either(channels)} weight each channel of a value "
+        "by that of its key; leave num_kv_heads and v_head_dim at None",
+    )
+
+
+def _check_both_ends(model: Any, pattern: str) -> None:
+    check(
+        model.d_model % 2 == 0,
+        f"d_model={model.d_model}: {pattern}={getattr(model, pattern)} has a state of half that "
+        "size for each direction; choose an even d_model",
+    )
+
+
+def _cell(**known: Any) -> Mixer:
+    return Mixer(heads=False, initializers=("xavier",), **known)
+
+
+_BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
+MIXERS = {
+    "full": Mixer(weights="softmax"),
+    "latent": Mixer(
+        reads=("latent_size", "query_latent_size"),
+        ignores=("query_key_norm", "num_kv_heads"),
+        weights="softmax",
+        initializers=("xavier",),
+        needs=(
+            Need(
+                "relative_positions",
+                ("none", *ROTARY, "alibi", "t5", "toeplitz"),
+                "needs the keys of each head, which {has} does not keep",
+            ),
+        ),
+        check=_check_latent,
+    ),
+    "local": Mixer(weights="softmax", within=True),
+    "dilated": Mixer(weights="softmax", within=True, reads=("dilation",)),
+    "longformer": Mixer(
+        weights="softmax",
+        within=True,
+        reads=("global_tokens",),
+        stacks=("encoder",),
+        rows=True,
+        initializers=("xavier",),
+    ),
+    "bigbird": Mixer(
+        weights="softmax",
+        reads=("block_size", "random_blocks", "feature_seed"),
+        stacks=("encoder",),
+        rows=True,
+    ),
+    "lsh": Mixer(
+        reads=("block_size", "hash_rounds", "hash_buckets", "redraw_every", "feature_seed"),
+        ignores=("query_key_norm",),
+        rows=True,
+        initializers=("xavier",),
+        needs=(Need("num_kv_heads", (None,), "the keys of {has} are its queries"),),
+        check=_check_buckets,
+    ),
+    "linear": Mixer(),
+    "delta_rule": Mixer(stacks=("decoder",), initializers=("xavier",)),
+    "random_features": Mixer(reads=("num_features", "redraw_every", "feature_seed")),
+    "gated_random_features": Mixer(
+        reads=("num_features", "redraw_every", "feature_seed"), stacks=("decoder",)
+    ),
+    "favor": Mixer(reads=("num_features", "redraw_every", "feature_seed")),
+    "aft_full": Mixer(weights="channels", reads=("position_rank",), check=_check_channels),
+    "aft_local": Mixer(
+        weights="channels", within=True, reads=("position_rank",), check=_check_channels
+    ),
+    "aft_conv": Mixer(weights="channels", within=True, check=_check_channels),
+    "aft_simple": Mixer(weights="channels", check=_check_channels),
+    "ssru": _cell(stacks=("decoder",)),
+    "elman": _cell(cell="forward"),
+    "lstm": _cell(cell="forward"),
+    "gru": _cell(cell="forward"),
+    "bielman": _BOTH_ENDS,
+    "bilstm": _BOTH_ENDS,
+    "bigru": _BOTH_ENDS,
+    "conformer": Mixer(
+        weights="softmax",
+        reads=("conv_kernel",),
+        stacks=("encoder",),
+        rows=True,
+        parts=4,
+        needs=(Need("residual", ("pre_norm",), "each sublayer of {has} is preceded by a norm"),),
+        check=_check_kernel,
+    ),
+}
+SOFTMAX = with_(MIXERS, weights="softmax")
+CELLS = with_(MIXERS, cell="forward")
+TWO_WAY = with_(MIXERS, cell="both")
+WITHIN = with_(MIXERS, within=True)
+PLACES = tuple(word for word, mixer in MIXERS.items() if "position_rank" in mixer.reads)
+ROWS = with_(MIXERS, rows=True)  # need each text in its own row
+
+
+def without_scores(pattern: tuple[str, ...]) -> list[str]:
+    """Return the built-in layers that are not attention with a softmax over positions."""
+    return [kind for kind in pattern if kind not in SOFTMAX and not is_part(kind)]
+
+
+def kinds_of(model: Any) -> set[str]:
+    """Return the words of all patterns of layers that a model has."""
+    return {kind for name in model.stacks for kind in getattr(model, f"{name}_pattern")}
+
+
+def check_patterns(model: Any) -> None:
+    """Reject patterns of the wrong length, mixers in the wrong stack, and what they cannot do."""
+    for name in ("encoder_pattern", "decoder_pattern"):
+        pattern = getattr(model, name)
+        layers = getattr(model, f"num_{name.removesuffix('_pattern')}_layers")
+        check(
+            1 <= len(pattern) <= layers,
+            f"{name}={pattern}: must name 1 to {layers} layers, the depth of the stack",
+        )
+    patterns = model.encoder_pattern + model.decoder_pattern
+    near = model.architecture == "recurrent" and model.source_attention.startswith("local")
+    needed = near or not {*patterns}.isdisjoint(WITHIN)
+    check(
+        (model.window is None) != needed or any(map(is_part, patterns)),
+        f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
+        f"has a layer of {either(WITHIN)}, or source_attention is local",
+    )
+    for name in ("encoder_pattern", "decoder_pattern"):
+        _check_stack(model, name)
+        check_needs(model, name, MIXERS, getattr(model, name))
+
+
+def _check_stack(model: Any, name: str) -> None:
+    """Reject mixers that cannot be in this stack."""
+    stack = name.removesuffix("_pattern")
+    reads_all = stack == "encoder" or model.architecture == "autoencoder"
+    why = {
+        "encoder": "runs left to right; an encoder reads the whole text",
+        "decoder": "reads whole texts; a decoder does not have the end yet",
+        "autoencoder": "runs left to right; this decoder reads all codes at once",
+    }[model.architecture if reads_all and stack == "decoder" else stack]
+    for kind in getattr(model, name):
+        stacks = MIXERS[kind].stacks if kind in MIXERS else _BOTH
+        check(
+            ("encoder" if reads_all else "decoder") in stacks,
+            f"{name}={getattr(model, name)}: {kind!r} {why}; choose another",
+        )
+
+
+def check_scores(model: Any) -> None:
+    """Reject what layers without pairwise scores cannot have."""
+    for name in ("encoder_pattern", "decoder_pattern"):
+        others = without_scores(getattr(model, name))
+        if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
+            continue
+        for option, why in (
+            ("relative_positions", "has no pairwise scores to apply it to"),
+            ("attention_dropout_rate", "has no weights to drop"),
+        ):
+            has = f"{others[0]!r} in {name}={getattr(model, name)} {why}"
+            default_unless(False, model, option, because=has)
+
+
+def check_mixers_read(model: Any) -> None:
+    """Reject fields of mixers that no layer is, and fields of attention that no layer reads."""
+    check_read(
+        model, MIXERS, model.encoder_pattern + model.decoder_pattern,
+        because=lambda words: "neither encoder_pattern nor decoder_pattern has a layer of "
+        f"{either(words)}",
+    )  # fmt: skip
+    if not model.layered:
+        return  # they have their own checks
+    kinds = kinds_of(model) | ({"full"} if model.crosses else set())
+    for name in ("attention_temperature", "score_scale", "query_key_norm", "num_kv_heads"):
+        default_unless(
+            any(_reads(kind, name) for kind in kinds), model, name,
+            because=f"no layer of {sorted(kinds)} reads it",
+        )  # fmt: skip
+
+
+def _reads(kind: str, field: str) -> bool:
+    """Return whether a kind of layer reads a field of attention."""
+    if is_part(kind):
+        return True
+    mixer = MIXERS[kind]
+    scores = mixer.weights == "softmax" or field not in ("attention_temperature", "score_scale")
+    return scores and mixer.heads and field not in mixer.ignores

@@ -1,0 +1,85 @@
+"""The base of all records, and the checks that follow from any of them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_jax.config.bounds import check, default_unless, either, is_part
+
+
+@dataclass(frozen=True)
+class Need:
+    """The values that another field must have beside a word, and why."""
+
+    field: str
+    values: tuple[Any, ...]
+    because: str  # "{has}" is the word and the field that has it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What is known about a word, whatever it chooses.
+
+    reads: fields that not all words of its table read, declared with `of` that table.
+    needs: values that other fields of its section must have.
+    check: an odd check, called with its section and the name of the field that has the word.
+    """
+
+    reads: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    check: Callable[[Any, str], None] | None = None
+
+
+def with_(records: Mapping[str, Any], **known: Any) -> tuple[str, ...]:
+    """Return the words whose records have these values."""
+    return tuple(
+        word
+        for word, record in records.items()
+        if all(getattr(record, name) == value for name, value in known.items())
+    )
+
+
+def readers(records: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return {field: the words that read it}."""
+    fields = dict.fromkeys(name for record in records.values() for name in record.reads)
+    return {name: tuple(w for w, r in records.items() if name in r.reads) for name in fields}
+
+
+def check_needs(section: Any, field: str, records: Mapping[str, Any], words: Iterable[str]) -> None:
+    """Check what the records of some words, all in one field of a section, need."""
+    for word in dict.fromkeys(words):
+        record = records.get(word)
+        if record is None:  # a user-defined part
+            continue
+        has = f"{word!r} in {field}={getattr(section, field)}"
+        for need in record.needs:
+            value = getattr(section, need.field)
+            default = type(section).__dataclass_fields__[need.field].default
+            usual = need.values == (default,)
+            remedy = f"leave it at {default!r}" if usual else f"choose {either(need.values)}"
+            check(
+                value in need.values,
+                f"{need.field}={value!r}: {need.because.format(has=has)}; {remedy}",
+            )
+        if record.check is not None:
+            record.check(section, field)
+
+
+def check_read(
+    section: Any,
+    records: Mapping[str, Any],
+    words: Iterable[str],
+    because: Callable[[tuple[str, ...]], str],
+    otherwise: Callable[[tuple[str, ...]], str] = lambda _: "",
+) -> None:
+    """Reject values other than the default for fields that none of these words reads; `because` and
+    `otherwise` are said of the words that would.
+    """
+    words = {*words}
+    if any(map(is_part, words)):
+        return
+    for name, reading in readers(records).items():
+        default_unless(
+            not words.isdisjoint(reading), section, name,
+            because=because(reading), otherwise=otherwise(reading),
+        )  # fmt: skip

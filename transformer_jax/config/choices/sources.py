@@ -1,0 +1,83 @@
+"""Sources: where rows come from, and how they may be changed at reading."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_jax.config.bounds import check, default_unless, either
+from transformer_jax.config.choices.record import Record, readers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Record):
+    """What is known about a source.
+
+    made: whether it is generated, without files.
+    text: whether it can have text, not only what becomes vectors.
+    """
+
+    made: bool = False
+    text: bool = True
+
+
+def _check_numbers(data: Any, field: str) -> None:
+    check(
+        sum(data.num_examples) <= data.max_number,
+        f"num_examples={data.num_examples}: more than max_number={data.max_number} in all",
+    )
+
+
+SOURCES = {
+    "text": Source(),
+    "tfds": Source(),
+    "spelled_numbers": Source(made=True, reads=("round_numbers",), check=_check_numbers),
+    "listops": Source(made=True, reads=("example_lengths", "list_depth", "list_arguments")),
+    "copying": Source(made=True, reads=("example_lengths",)),
+    "chess": Source(made=True),
+    "arrays": Source(text=False),
+    "folders": Source(text=False, reads=("image_size",)),
+    "series": Source(text=False),
+    "wavs": Source(text=False, reads=("label_pattern", "label_texts")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation(Record):
+    """What is known about a random change at reading: the codec whose values it changes."""
+
+    codec: str
+
+
+AUGMENTATIONS = {
+    "crop": Augmentation(codec="patches", reads=("crop_padding",)),
+    "flip": Augmentation(codec="patches"),
+    "cutout": Augmentation(codec="patches", reads=("cutout_size",)),
+    "frequency_mask": Augmentation(codec="log_mel", reads=("frequency_mask_size",)),
+    "time_mask": Augmentation(codec="log_mel", reads=("time_mask_size", "time_mask_share")),
+}
+
+
+def check_source_kind(data: Any) -> None:
+    """Reject parts and sizes that do not fit generated data."""
+    source = SOURCES[data.source]
+    for split in ("train", "validation", "test"):
+        check(
+            not source.made or getattr(data, split) == (split,),
+            f"{split}={getattr(data, split)}: source={data.source!r} is generated, and its only "
+            f"part is {split!r}; leave it at {(split,)}",
+        )
+    if source.check is not None:
+        source.check(data, "source")
+
+
+def check_data_reads(data: Any) -> None:
+    """Reject settings that neither the source nor an augmentation reads."""
+    for name, words in readers(AUGMENTATIONS).items():
+        default_unless(
+            not {*words}.isdisjoint(data.augment), data, name,
+            because=f"has no effect without {either(words)} in augment={data.augment}",
+        )  # fmt: skip
+    for name, words in readers(SOURCES).items():
+        default_unless(
+            data.source in words, data, name,
+            because=f"is for source={either(words)}, not {data.source!r}",
+        )  # fmt: skip

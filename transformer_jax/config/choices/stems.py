@@ -1,0 +1,130 @@
+"""Stems: how the values of a source side enter a model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_jax.config.bounds import check, default_unless, either, is_part
+from transformer_jax.config.choices.architectures import ARCHITECTURES, VECTOR_READERS
+from transformer_jax.config.choices.record import Record, check_needs, readers, with_
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stem(Record):
+    """What is known about a stem.
+
+    codecs: the codecs of vectors that it reads; none: pieces.
+    rows: whether it needs each source in a row of its own, as it convolves a row.
+    inverted: whether an autoencoder can reconstruct what it reads.
+    """
+
+    codecs: tuple[str, ...] = ()
+    rows: bool = False
+    inverted: bool = False
+
+
+def _check_convolution(model: Any, field: str) -> None:
+    """Reject pictures of unknown size, and channels that cannot be halved."""
+    check(
+        bool(model.grid),
+        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
+        "(8, 8)",
+    )
+    check(
+        model.d_model % 2 ** (model.stem_layers - 1) == 0,
+        f"d_model={model.d_model}: stem_layers={model.stem_layers} halves it "
+        f"{model.stem_layers - 1} times; choose a multiple of {2 ** (model.stem_layers - 1)}",
+    )
+
+
+def _check_series(model: Any, field: str) -> None:
+    check(
+        model.architecture == "encoder",
+        f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
+    )
+
+
+def _check_conv1d(model: Any, field: str) -> None:
+    placed = model.grid_positions != "none" or model.architecture == "prefix_decoder"
+    check(
+        not placed,
+        f"stem='conv1d': halves a sequence, and grid_positions={model.grid_positions!r} and "
+        "architecture='prefix_decoder' are for patches; choose another stem, or change those",
+    )
+
+
+STEMS = {
+    "embedding": Stem(),
+    "linear": Stem(codecs=("patches", "log_mel"), inverted=True),
+    "convolution": Stem(
+        codecs=("patches",), rows=True, inverted=True, reads=("stem_layers", "grid"),
+        check=_check_convolution,
+    ),
+    "series": Stem(
+        codecs=("series",), rows=True, reads=("patch_length", "patch_stride", "distribution"),
+        check=_check_series,
+    ),
+    "conv1d": Stem(codecs=("patches", "log_mel"), rows=True, check=_check_conv1d),
+}  # fmt: skip
+
+
+def check_stem(model: Any) -> None:
+    """Reject stems, grids and patches that do not go together."""
+    placed = model.grid_positions != "none"
+    patched = model.stem not in ("embedding", "series") and bool(model.grid)
+    check(
+        not placed or (patched and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: needs a stem of patches of pictures, their rows "
+        "and columns in grid, and a d_model divisible by 4; leave it at 'none'",
+    )
+    check(
+        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+    )
+    check(
+        model.stem != "embedding" or model.architecture != "prefix_decoder",
+        "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
+        "or architecture='decoder' and objective.name='prefix_lm'",
+    )
+    inverted = with_(STEMS, inverted=True)
+    check(
+        model.architecture != "autoencoder" or model.stem in inverted,
+        f"stem={model.stem!r}: architecture='autoencoder' reconstructs the vectors it reads; "
+        f"choose {either(inverted)}",
+    )
+    if model.stem != "embedding":
+        _check_reader(model)
+    check_needs(model, "stem", STEMS, (model.stem,))
+
+
+def check_stem_reads(model: Any) -> None:
+    """Reject fields that the stem does not read."""
+    gridded = model.grid_positions != "none" or model.architecture == "prefix_decoder"
+    for name, words in readers(STEMS).items():
+        default_unless(
+            model.stem in words or (name == "grid" and gridded), model, name,
+            because=f"has no effect with stem={model.stem!r}", otherwise=f"choose {either(words)}",
+        )  # fmt: skip
+
+
+def _check_reader(model: Any) -> None:
+    """Reject models that do not read vectors."""
+    check(
+        model.architecture != "prefix_decoder"
+        or all(kind == "full" or is_part(kind) for kind in model.decoder_pattern),
+        f"decoder_pattern={model.decoder_pattern}: in architecture='prefix_decoder' padding may "
+        "separate vectors and text, and windows and states do not skip it; choose 'full'",
+    )
+    check(
+        ARCHITECTURES[model.architecture].vectors,
+        f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
+        f"'embedding', or architecture={either(VECTOR_READERS)}",
+    )
+    check(
+        model.token_types == 0,
+        f"token_types={model.token_types}: has no effect with stem={model.stem!r}; set it to 0",
+    )
+    check(
+        model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
+        f"stem={model.stem!r}: there is no source embedding for tied_embeddings='all' to share; "
+        "choose 'decoder' or 'none'",
+    )
