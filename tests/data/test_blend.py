@@ -175,7 +175,7 @@ def test_incompatible_objectives_are_rejected(name, parts, said):
 def test_noise_settings_apply_to_the_parts():
     """Without parts they have no effect; an objective's own config omits fields it ignores."""
     with pytest.raises(UserError, match=r"noise_density=0\.5: has no effect"):
-        ObjectiveConfig("translate", noise_density=0.5)
+        ObjectiveConfig("translate", noise_density=0.5).check_reads()
     parts = ("one=span_corruption", "two=denoising")
     both = ObjectiveConfig("translate", noise_density=0.5, window=9, parts=parts)
     assert both.alone("translate") == ObjectiveConfig("translate")

@@ -197,4 +197,4 @@ def test_parts_can_be_whole_files(tmp_path):
 )
 def test_invalid_prefixes_and_mixtures_are_rejected(changes, message):
     with pytest.raises(UserError, match=message):
-        DataConfig(**{"train": ("one", "two"), **changes})
+        DataConfig(**{"train": ("one", "two"), **changes}).check_reads()

@@ -132,4 +132,4 @@ def test_sinusoids_shift_by_one_linear_map(kind):
 )  # fmt: skip
 def test_invalid_settings_are_rejected(fields, words):
     with pytest.raises(UserError, match=words):
-        ModelConfig(**fields)
+        ModelConfig(**fields).check_reads()

@@ -12,7 +12,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
 from transformer_jax.messages import program
 from transformer_jax.reports.evaluations import protocol_of, unlike
-from transformer_jax.reports.units import TEXTS, UNITS
+from transformer_jax.reports.units import TEXTS, table_of
 from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir, read_rows
 
@@ -37,7 +37,7 @@ class System:
     @property
     def translates(self) -> bool:
         """Whether its output is compared with references that are not stored with it."""
-        return UNITS[self.kind] is TEXTS
+        return table_of(self.kind) is TEXTS
 
 
 def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
@@ -66,9 +66,9 @@ def read_scored(stem: str, kind: str, name: str, command: str) -> System:
       UserError: if they are missing or do not belong together; it names `command`, which writes
         them.
     """
-    if kind not in UNITS:
+    if table_of(kind) is None:
         raise UserError(f"{name}: there is no paired test for objective.name={kind!r}")
-    translates, written, lines = UNITS[kind] is TEXTS, Path(f"{stem}.json"), Path(f"{stem}.hyp")
+    translates, written, lines = table_of(kind) is TEXTS, Path(f"{stem}.json"), Path(f"{stem}.hyp")
     try:
         result = json.loads(written.read_text(encoding="utf-8"))
         hypotheses = files.read_lines(lines) if translates or lines.exists() else None
@@ -101,7 +101,7 @@ def check(systems: Sequence[System], references: Sequence[str] | None) -> None:
     first = systems[0]
     expected = first.references if references is None else digest(references)
     for system in systems:
-        if UNITS[system.kind] is not UNITS[first.kind]:
+        if table_of(system.kind) is not table_of(first.kind):
             raise UserError(
                 f"{system.name}, {first.name}: one has objective.name={system.kind!r} and the "
                 f"other {first.kind!r}; compare models of one kind"

@@ -156,9 +156,14 @@ UNITS: dict[str, dict[str, Unit]] = {
 }  # fmt: skip
 
 
+def table_of(kind: str) -> dict[str, Unit] | None:
+    """Return the units of an objective of this kind; None: there is no such objective."""
+    return UNITS[OBJECTIVES[kind].evaluated] if kind in OBJECTIVES else None
+
+
 def units(kind: str, config: EvaluationConfig) -> dict[str, Unit]:
     """Return {score: its unit} for models with an objective of this kind."""
-    found = UNITS[OBJECTIVES[kind].evaluated] if kind in OBJECTIVES else {}
+    found = table_of(kind) or {}
     return found if found is not TEXTS else {n: _of_texts(n, config) for n in METRICS} | found
 
 
