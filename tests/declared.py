@@ -35,17 +35,17 @@ def _words(hint: Any) -> tuple[Any, ...]:
     return ()
 
 
-def undeclared(allowed: Allowed, kind: type, stays: tuple[str, ...] = ()) -> list[str]:
-    """Return the fields in neither list or in both, and choices of words declared as ANY."""
-    found = []
-    for field, words in choices(kind).items():
-        if (field in allowed) == (field in stays):
-            found.append(field)
-        elif any(isinstance(word, str) for word in words) and isinstance(
-            allowed.get(field), Anything
-        ):
-            found.append(f"{field}=ANY")
-    return found
+def unworded(allowed: Allowed, kind: type) -> list[str]:
+    """Return the fields with words of which a list allows any, future ones included; and those that
+    it names and the class lacks.
+    """
+    known = choices(kind)
+    return [
+        field
+        for field, values in allowed.items()
+        if field not in known
+        or (isinstance(values, Anything) and any(isinstance(word, str) for word in known[field]))
+    ]
 
 
 def with_value(config: Any, field: str, value: Any) -> Any:

@@ -170,8 +170,8 @@ class ModelConfig(Section):
     #   conformer  a block of four parts: half a feed-forward layer, attention to all positions, a
     #              convolution of `conv_kernel`, half a feed-forward layer; and a norm. Encoders
     #              (Gulati et al. 2020, arXiv:2005.08100, with layer norm for batch norm)
-    encoder_pattern: tuple[MixerKind, ...] = ("full",)
-    decoder_pattern: tuple[MixerKind, ...] = ("full",)
+    encoder_pattern: tuple[MixerKind, ...] = value(("full",), neutral=("full",))
+    decoder_pattern: tuple[MixerKind, ...] = value(("full",), neutral=("full",))
     # latent: channels per token that decoding keeps, besides those of one head that rotate.
     latent_size: int = number(512, 1, SIZE, of="mixers")
     # latent: queries from such a vector; None: from its input
@@ -258,7 +258,9 @@ class ModelConfig(Section):
     # outputs are added up, each times its score (Shazeer et al. 2017, arXiv:1701.06538). Parameters
     # grow with num_experts, but the work does not. All positions are computed, however many choose
     # the same expert.
-    feed_forward_pattern: tuple[Literal["dense", "experts"], ...] = ("dense",)
+    feed_forward_pattern: tuple[Literal["dense", "experts"], ...] = value(
+        ("dense",), neutral=("dense",)
+    )
     num_experts: int = number(8, 2, 2**12, of="feed_forwards")
     # Mixtral: 2 (arXiv:2401.04088); Switch Transformers: 1
     experts_per_token: int = number(2, 1, 2**12, of="feed_forwards")

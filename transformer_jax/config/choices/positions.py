@@ -1,10 +1,11 @@
 """Positions: added to the input, and seen by self-attention as distances."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_jax.config.bounds import check
-from transformer_jax.config.choices.record import Record, check_read, readers, with_
+from transformer_jax.config.bounds import check, default_unless, is_part
+from transformer_jax.config.choices.record import Record, readers, with_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +117,11 @@ def check_positions(model: Any) -> None:
 
 def check_positions_read(model: Any) -> None:
     """Reject fields that the scheme does not read."""
-    for field, records in (
-        ("relative_positions", RELATIVE_POSITIONS), ("rope_scaling", ROPE_SCALINGS),
-    ):  # fmt: skip
-        word = getattr(model, field)
-        check_read(
-            model,
-            records,
-            (word,),
-            because=lambda _, f=field, w=word: f"has no effect with {f}={w!r}",
-        )
+    tables: dict[str, Mapping[str, Record]] = {
+        "relative_positions": RELATIVE_POSITIONS, "rope_scaling": ROPE_SCALINGS,
+    }  # fmt: skip
+    for field, records in tables.items():
+        means = f"has no effect with {field}={getattr(model, field)!r}"
+        for name, words in readers(records).items():
+            word = getattr(model, field)
+            default_unless(word in words or is_part(word), model, name, because=means)
