@@ -1,12 +1,11 @@
 """Extractive question answering: the position of an answer in its context."""
 
-from typing import Literal
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out, places
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import two_segments
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
@@ -28,7 +27,7 @@ class Windows(TokenStore):
         return Lengths(self.questions.lengths + self.src.lengths + 3, self.tgt.lengths)
 
 
-class Answer:
+class Answer(BaseObjective):
     """Read a question and a context, BOS question EOS context EOS, and predict where the answer
     begins and ends (SQuAD: Rajpurkar et al. 2016, arXiv:1606.05250; Devlin et al. 2019, section
     4.2).
@@ -37,8 +36,7 @@ class Answer:
     both ends are the position of BOS. A question takes at most half of a window.
     """
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
+    order: Order = "all"
     predicts: tuple[str, ...] = ("span",)
     noun = "window"
 
@@ -82,9 +80,9 @@ class Answer:
         """See Objective: all windows, including those without the answer."""
         return Selection(np.arange(len(items)), {"empty": 0})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective. Labels are columns of the row."""
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))

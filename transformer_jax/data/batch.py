@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.random import Draw
+from transformer_jax.data.random import VALIDATION, Draw
 from transformer_jax.vocabulary import PAD
 
 
@@ -152,7 +152,7 @@ def lay_out(
     offset: np.ndarray,
     shape: tuple[int, int],
     ahead: int = 0,
-    draw: Draw = Draw(),  # noqa: B008 (immutable)
+    draw: Draw = VALIDATION,
 ) -> Side:
     """Copy the placed sequences into an array [B L], or [B L C], at `offset` in their rows.
 

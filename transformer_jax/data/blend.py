@@ -7,7 +7,7 @@ import numpy as np
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.objective import Objective, Order
+from transformer_jax.data.objective import BaseObjective, Objective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
 
@@ -47,14 +47,12 @@ def members_of(store: TokenStore) -> tuple[TokenStore, ...]:
     return store.members if isinstance(store, Blend) else (store,)
 
 
-class Several:
+class Several(BaseObjective):
     """Objectives of one model that share its batches (multi-task training, as in T5: Raffel et al.
     2020, arXiv:1910.10683, section 3.5.2). The first is the main one.
 
     Randomness in an item depends on its number among those of its own objective.
     """
-
-    strict = False
 
     def __init__(self, members: Sequence[tuple[Objective, ObjectiveConfig]]) -> None:
         self._members = members
@@ -86,9 +84,9 @@ class Several:
                 dropped[reason] = dropped.get(reason, 0) + count
         return Selection(np.concatenate(pairs), dropped)
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective: the members' examples, each at its own positions."""
         assert isinstance(items, Blend)

@@ -1,17 +1,16 @@
 """Bidirectional language modelling: each piece from those before it, and from those after it."""
 
-from typing import Literal
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Target, lay_out
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, without
 
 
-class BidirectionalLM:
+class BidirectionalLM(BaseObjective):
     """A forward and a backward language model of one text, whose losses are summed (Peters et al.
     2018, arXiv:1802.05365, section 3.1).
 
@@ -19,8 +18,7 @@ class BidirectionalLM:
     other all but EOS, "backward". Windows overlap by one piece, so each is predicted once by each.
     """
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
+    order: Order = "all"
     predicts: tuple[str, ...] = ("tokens", "backward")
     noun = "window"
 
@@ -43,9 +41,9 @@ class BidirectionalLM:
         _, bos, eos = items.special
         return without({"empty": (ids[starts] == bos) & (ids[starts + 1] == eos)})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective. A label is at the position of the piece adjacent to it."""
         side = lay_out(items.src, placement, placement.src_offset, (rows, src_length))

@@ -10,7 +10,7 @@ from transformer_jax.data import noise
 from transformer_jax.data.batch import Batch, Placement, Ragged, lay_out, places, predicted, shifted
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.noise import Texts
-from transformer_jax.data.objective import Order
+from transformer_jax.data.objective import BaseObjective
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.spans import Spans
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
@@ -37,7 +37,7 @@ class _Spanned(TokenStore):
         return int(src.max()), int(tgt.max())
 
 
-class SpanCorruption:
+class SpanCorruption(BaseObjective):
     """Predict the spans removed from a text, each after the sentinel that replaces it in the input
     (T5: Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
 
@@ -47,9 +47,6 @@ class SpanCorruption:
     last span; this is as in the authors' code.
     """
 
-    order: Order = "causal"
-    strict = False
-    predicts: tuple[str, ...] = ("tokens",)
     noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
@@ -78,9 +75,9 @@ class SpanCorruption:
         """See Objective: all windows from which something is removed."""
         return without({"of one piece": items.tgt.lengths < 2})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         spans = items.spans if isinstance(items, _Spanned) else Spans()
@@ -169,9 +166,9 @@ class Denoising(SpanCorruption):
         """See Objective: all windows."""
         return without({"empty": items.tgt.lengths < 1})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         texts = _texts(items.tgt, placement)
@@ -203,9 +200,9 @@ class TextContinuation(SpanCorruption):
         windows = documents.windows(config.window)
         return _Halves(windows.emptied(), windows, store.special)
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         texts = _texts(items.tgt, placement)

@@ -1,25 +1,23 @@
 """Forecasting of time series."""
 
-from typing import Literal
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneven
 from transformer_jax.errors import UserError
 
 
-class Forecast:
+class Forecast(BaseObjective):
     """Read `window` rows of a series, predict the next `horizon`. Items are all such windows of
     each channel, one starting at every row, the last ones included. Item w C + c is channel c of
     window w.
     """
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
+    order: Order = "all"
     predicts: tuple[str, ...] = ("forecast",)
     noun = "window"
 
@@ -55,9 +53,9 @@ class Forecast:
         """See Objective: all windows."""
         return Selection(np.arange(len(items)), {"empty": 0})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective. Labels are the numbers themselves, float32."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))

@@ -1,15 +1,14 @@
 """Classification and regression: a class or a number for a whole text."""
 
-from typing import Literal
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Side, Target, places
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import Begun, begun, is_empty
-from transformer_jax.data.token_store import Frame, Selection, TokenStore, without
+from transformer_jax.data.token_store import Selection, TokenStore, without
 from transformer_jax.errors import UserError
 
 
@@ -39,20 +38,15 @@ def max_labels(items: TokenStore) -> int:
     return max(int(items.tgt.lengths.max(initial=1)), 1)
 
 
-class Classify:
+class Classify(BaseObjective):
     """Read a text, predict its class. The target side has one position for each text, without
     input, where the class is predicted. For a text with several classes the target is their
     distribution: each has an equal share, and a repeated one two.
     """
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
+    order: Order = "all"
     predicts: tuple[str, ...] = ("class",)
     noun = "text"
-
-    def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective."""
-        return Frame()
 
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
@@ -77,9 +71,9 @@ class Classify:
         """See Objective: all texts except empty ones."""
         return without({"empty": is_empty(items)})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         src = begun(items, placement, (rows, src_length), draw)
@@ -98,11 +92,11 @@ class Regress(Classify):
 
     predicts: tuple[str, ...] = ("value",)
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        batch = super().examples(items, placement, rows, src_length, tgt_length, draw)
+        batch = super().batch(items, placement, rows, src_length, tgt_length, draw)
         labels, weight = batch.targets["value"]
         return batch._replace(targets={"value": Target(labels.view(np.float32), weight)})

@@ -13,7 +13,7 @@ from transformer_jax.data.batch import (
     predicted,
 )
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.objective import Order
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, without
 from transformer_jax.vocabulary import PAD
@@ -23,7 +23,7 @@ class _Running(TokenStore):
     """Windows of joined lines, where an empty line is part of the text."""
 
 
-class LanguageModel:
+class LanguageModel(BaseObjective):
     """Predict each piece of a text from the preceding ones (Bengio et al. 2003, JMLR 3).
 
     A document is stored with a leading BOS. Its windows overlap by one piece, the last label of one
@@ -31,9 +31,6 @@ class LanguageModel:
     lines are joined.
     """
 
-    order: Order = "causal"
-    strict = False
-    predicts: tuple[str, ...] = ("tokens",)
     noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
@@ -55,9 +52,9 @@ class LanguageModel:
         empty = (ids[starts] == bos) & (ids[starts + 1] == eos)
         return without({"empty": empty & (not isinstance(items, _Running))})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         where = placement, placement.tgt_offset, (rows, tgt_length)
@@ -75,12 +72,12 @@ class TextPrefixLM(LanguageModel):
 
     order: Order = "ranked"
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        batch = super().examples(items, placement, rows, src_length, tgt_length, draw)
+        batch = super().batch(items, placement, rows, src_length, tgt_length, draw)
         assert batch.tgt is not None
         lengths = items.tgt.lengths[placement.pairs]
         prefix = (random(*draw, placement.pairs) % lengths.astype(np.uint64)).astype(np.int64)
@@ -122,9 +119,9 @@ class PermutationLM(LanguageModel):
         items.one_in = config.partial_prediction
         return items
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         side = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))

@@ -75,9 +75,9 @@ class NextSentence(MaskedLM):
         lost = items.alone_in_document if isinstance(items, Segments) else 0
         return Selection(np.arange(len(items)), {"sentences alone in a document": lost})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))

@@ -20,14 +20,13 @@ from transformer_jax.data.forecasting import Forecast
 from transformer_jax.data.labelling import Classify, Policy, Regress
 from transformer_jax.data.language_modelling import LanguageModel, PermutationLM, TextPrefixLM
 from transformer_jax.data.next_sentence import NextSentence
-from transformer_jax.data.objective import Objective, Order
+from transformer_jax.data.objective import BaseObjective, Objective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import MaskedLM
 from transformer_jax.data.reconstructing import Reconstruct
 from transformer_jax.data.tagging import Tag
 from transformer_jax.data.text_pairs import ClassifyPairs
 from transformer_jax.data.token_store import (
-    Frame,
     Lengths,
     Selection,
     TokenStore,
@@ -37,17 +36,8 @@ from transformer_jax.data.token_store import (
 from transformer_jax.data.transcribing import Ctc
 
 
-class Translate:
+class Translate(BaseObjective):
     """Read the source, predict the target with teacher forcing (paper 3)."""
-
-    order: Order = "causal"
-    strict = False
-    predicts: tuple[str, ...] = ("tokens",)
-    noun = "pair"
-
-    def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective."""
-        return Frame()
 
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
@@ -55,13 +45,9 @@ class Translate:
         """See Objective."""
         return store if store.src.read is None else Uneven(*store)  # frames outnumber pieces
 
-    def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective."""
-        return select(items, config)
-
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         shape = rows, src_length
@@ -80,7 +66,7 @@ class _Joined(TokenStore):
         return Lengths(0 * both, both)
 
 
-class PrefixLM:
+class PrefixLM(BaseObjective):
     """Read the source as a prefix with bidirectional attention, predict the target after it (Raffel
     et al. 2020, arXiv:1910.10683, section 3.2.1).
 
@@ -88,13 +74,6 @@ class PrefixLM:
     """
 
     order: Order = "ranked"
-    strict = False
-    predicts: tuple[str, ...] = ("tokens",)
-    noun = "pair"
-
-    def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective."""
-        return Frame()
 
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
@@ -106,9 +85,9 @@ class PrefixLM:
         """See Objective: both sides together are limited as one side is in translation."""
         return select(items, config)
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         shape, begin = (rows, tgt_length), placement.tgt_offset

@@ -12,6 +12,9 @@ class Draw(NamedTuple):
     epoch: int = 0
 
 
+VALIDATION = Draw()
+
+
 def random(*numbers: Any) -> np.ndarray:
     """Return 64 random bits for each tuple of integers, from arrays that broadcast.
 

@@ -1,13 +1,14 @@
 """Masked language modelling, and helpers for texts read in both directions."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, places
 from transformer_jax.data.codecs.codec import Codec, special_of
-from transformer_jax.data.random import Draw, random
+from transformer_jax.data.objective import BaseObjective, Order
+from transformer_jax.data.random import VALIDATION, Draw, random
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import PAD, Special
@@ -61,7 +62,7 @@ class Masked(Begun):
     alone: np.ndarray | None = None  # the only masked position of each item
 
 
-class MaskedLM:
+class MaskedLM(BaseObjective):
     """Mask some pieces of a text and predict them from all others (BERT: Devlin et al. 2019,
     arXiv:1810.04805, section 3.1). Of ten, eight are replaced by MASK, one by a random piece, and
     one is kept.
@@ -70,9 +71,7 @@ class MaskedLM:
     With whole words, words are chosen; the replacement is drawn for each piece separately.
     """
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
-    predicts: tuple[str, ...] = ("tokens",)
+    order: Order = "all"
     noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
@@ -94,9 +93,9 @@ class MaskedLM:
         """See Objective: all windows except those of empty lines."""
         return without({"empty": is_empty(items)})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         side = begun(items, placement, (rows, src_length))
@@ -187,7 +186,7 @@ def begun(
     items: TokenStore,
     placement: Placement,
     shape: tuple[int, int],
-    draw: Draw = Draw(),  # noqa: B008 (immutable)
+    draw: Draw = VALIDATION,
 ) -> Side:
     """Copy the placed texts into an array [B L], each after BOS; vectors after zeros."""
     at = placement.rows, placement.src_offset

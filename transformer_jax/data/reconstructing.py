@@ -1,21 +1,19 @@
 """Reconstruction of pictures by an autoencoder."""
 
-from typing import Literal
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Target, lay_out
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, without
 
 
-class Reconstruct:
+class Reconstruct(BaseObjective):
     """Read a picture, predict its patches as they were read, augmentation included."""
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
+    order: Order = "all"
     predicts: tuple[str, ...] = ("pixels",)
     noun = "picture"
 
@@ -34,9 +32,9 @@ class Reconstruct:
         most = config.max_length
         return without({f"longer than {most} pieces": items.src.lengths > most})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective. Labels are the vectors themselves, [B S C]."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length), draw=draw)

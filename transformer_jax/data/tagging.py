@@ -1,12 +1,11 @@
 """Tagging: a label for each word of a text."""
 
-from typing import Literal
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Target, places
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import begun
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
@@ -24,7 +23,7 @@ class Tagged(TokenStore):
         return Lengths(self.src.lengths + 2, 0 * self.tgt.lengths)
 
 
-class Tag:
+class Tag(BaseObjective):
     """Read a text, predict the label of each word at its first piece (Devlin et al. 2019,
     arXiv:1810.04805, section 5.3).
 
@@ -32,8 +31,7 @@ class Tag:
     the window is cut between words; a single word longer than the window is truncated.
     """
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
+    order: Order = "all"
     predicts: tuple[str, ...] = ("tags",)
     noun = "text"
 
@@ -67,9 +65,9 @@ class Tag:
         left_out = items.left_out if isinstance(items, Tagged) else 0
         return Selection(np.arange(len(items)), {"empty": left_out})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         side, pairs = begun(items, placement, (rows, src_length)), placement.pairs

@@ -55,9 +55,9 @@ class ClassifyPairs(Classify):
         """See Objective: all pairs."""
         return without({"empty": np.zeros(len(items), bool)})
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         pairs = placement.pairs

@@ -1,26 +1,23 @@
 """CTC: transcription of a source in the order of its positions, without an alignment."""
 
-from typing import Literal
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, lay_out, predicted
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneven, without
 
 
-class Ctc:
+class Ctc(BaseObjective):
     """Read the source, predict a piece or a blank at each position: connectionist temporal
     classification (Graves et al. 2006, https://doi.org/10.1145/1143844.1143891). PAD, which no text
     contains, is the blank. The target side has a position for each piece, without input.
     """
 
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
+    order: Order = "all"
     predicts: tuple[str, ...] = ("ctc",)
-    noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective: the text ends with the source, so it has no EOS."""
@@ -40,9 +37,9 @@ class Ctc:
             f"longer than {config.max_length} pieces": longest > config.max_length,
         })  # fmt: skip
 
-    def examples(
+    def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
+        draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
         shape = rows, src_length

@@ -101,3 +101,9 @@ class Attention(Heads):
 def keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
     """Return keys and values in the layout that attention reads."""
     return KeysValues(heads_first(k).swapaxes(2, 3), heads_first(v))
+
+
+WORDS = {
+    "full": Attention,
+    "conformer": Attention,
+}  # a conformer is one of its parts: see `models.layers`

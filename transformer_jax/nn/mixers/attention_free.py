@@ -211,3 +211,6 @@ def _prefixes(each: Sums, seg: Array) -> Sums:
         return sums, begins | anew
 
     return jax.lax.associative_scan(then, (each, flags), axis=1)[0]
+
+
+WORDS = {"aft_full": AftFull, "aft_local": AftLocal, "aft_conv": AftConv, "aft_simple": AftSimple}

@@ -136,3 +136,6 @@ def _blocks(x: Array, axis: int, size: int) -> Array:
 def _rows(x: Array, axis: int) -> Array:
     """Return blocks [B I C ...] as separate rows, [B I ... C ...]."""
     return jnp.moveaxis(x.reshape(-1, *x.shape[2:]), 1, axis)
+
+
+WORDS = {"bigbird": BlockSparse}

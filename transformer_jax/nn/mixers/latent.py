@@ -117,3 +117,6 @@ def _product(subscripts: str, x: Array, heads: Project) -> Array:
     wide = jnp.promote_types(x.dtype, jnp.float32)
     kernel = heads.kernel.astype(x.dtype)
     return jnp.einsum(subscripts, x, kernel, preferred_element_type=wide).astype(x.dtype)
+
+
+WORDS = {"latent": LatentAttention}

@@ -227,3 +227,6 @@ def _column(condition: Array, like: Array) -> Array:
 def _renumbered(seg: Int[Array, "B T"]) -> Int[Array, "B T"]:
     """Return the segment numbers in reverse order; padding stays 0."""
     return jnp.where(seg > 0, seg.max(1, keepdims=True) + 1 - seg, 0)
+
+
+WORDS = {"linear": LinearAttention, "delta_rule": DeltaRule}

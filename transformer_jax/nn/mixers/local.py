@@ -144,3 +144,6 @@ class Blocks:
 
     def _rows(self, x: Array, axis: int) -> Array:
         return jnp.moveaxis(x.reshape(-1, *x.shape[3:]), 1, axis)
+
+
+WORDS = {"local": LocalAttention, "dilated": DilatedAttention}

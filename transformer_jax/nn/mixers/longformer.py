@@ -94,3 +94,6 @@ class Longformer(LocalAttention):
             q, k = view.rotate(q)[:, :count], view.rotate(k)
         asked = replace(view.within(None), q_pos=view.q_pos[:, :count], q_seg=view.q_seg[:, :count])
         return self._mixed(heads_first(q), keys_values(k, v), asked, train)
+
+
+WORDS = {"longformer": Longformer}

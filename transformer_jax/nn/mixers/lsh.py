@@ -150,3 +150,6 @@ def _with_before(x: Array) -> Array:
 def _whole(x: Array) -> Array:
     """Reassemble chunks."""
     return x.reshape(*x.shape[:3], -1, *x.shape[5:])
+
+
+WORDS = {"lsh": Lsh}

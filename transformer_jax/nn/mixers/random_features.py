@@ -164,3 +164,10 @@ def _at_right_angles(drawn: Any, bases: Any, triangles: Any) -> Any:
     bases = bases * (1 - 2 * (signs < 0))
     rows = bases.reshape(bases.shape[0], -1, bases.shape[-1])[:, : drawn.shape[1]]
     return rows * (drawn**2).sum(-1, keepdims=True) ** 0.5
+
+
+WORDS = {
+    "random_features": RandomFeatures,
+    "gated_random_features": GatedRandomFeatures,
+    "favor": Favor,
+}

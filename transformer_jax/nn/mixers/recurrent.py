@@ -194,3 +194,13 @@ def _each_gate(init: Any) -> Any:
         return jnp.stack([init(k, (shape[0], shape[2]), dtype) for k in keys], axis=1)
 
     return start
+
+
+WORDS = {
+    "elman": Recurrent,
+    "lstm": Lstm,
+    "gru": Gru,
+    "bielman": BiElman,
+    "bilstm": BiLstm,
+    "bigru": BiGru,
+}

@@ -60,3 +60,6 @@ class Ssru(Recurrence):
     def leave(self, out: Array) -> Float[Array, "B T D"]:
         """See Recurrence."""
         return jax.nn.relu(out).astype(self.dtype)
+
+
+WORDS = {"ssru": Ssru}

@@ -1,0 +1,122 @@
+"""Records of choices: each word has one, and each field somebody who reads it."""
+
+import dataclasses
+import typing
+from typing import Any
+
+import pytest
+
+from transformer_jax.config import (
+    DataConfig,
+    DecodingConfig,
+    MixerKind,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    SideConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
+from transformer_jax.config.choices import (
+    architectures,
+    codecs,
+    layers,
+    mixers,
+    objectives,
+    optimizers,
+    positions,
+    searches,
+    sources,
+    stems,
+)
+from transformer_jax.config.choices.record import readers
+from transformer_jax.config.fields import declarations
+from transformer_jax.nn.mixers import kinds
+
+# A table of records -> the section and the field that has its words, and those of its readers.
+TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
+    "mixers": (mixers.MIXERS, MixerKind, (ModelConfig,)),
+    "architectures": (architectures.ARCHITECTURES, (ModelConfig, "architecture"), (ModelConfig,)),
+    "stems": (stems.STEMS, (ModelConfig, "stem"), (ModelConfig,)),
+    "residuals": (layers.RESIDUALS, (ModelConfig, "residual"), ()),
+    "feed_forwards": (
+        layers.FEED_FORWARDS, (ModelConfig, "feed_forward_pattern"), (ModelConfig,)
+    ),
+    "positions": (positions.POSITIONS, (ModelConfig, "positions"), ()),
+    "relative_positions": (
+        positions.RELATIVE_POSITIONS, (ModelConfig, "relative_positions"), (ModelConfig,)
+    ),
+    "rope_scalings": (positions.ROPE_SCALINGS, (ModelConfig, "rope_scaling"), (ModelConfig,)),
+    "objectives": (objectives.OBJECTIVES, (ObjectiveConfig, "name"), (ObjectiveConfig,)),
+    "codecs": (codecs.CODECS, (SideConfig, "codec"), (SourceConfig, TokenizerConfig)),
+    "sources": (sources.SOURCES, (DataConfig, "source"), (DataConfig,)),
+    "augmentations": (sources.AUGMENTATIONS, (DataConfig, "augment"), (DataConfig,)),
+    "searches": (searches.SEARCHES, (DecodingConfig, "search"), ()),
+    "schedules": (optimizers.SCHEDULES, (OptimizerConfig, "schedule"), ()),
+}  # fmt: skip
+SECTIONS = ModelConfig, ObjectiveConfig, SourceConfig, TokenizerConfig, DataConfig
+
+
+def words_of(place: Any) -> list[str]:
+    """Return the words of a Literal, or of a field that has one or several."""
+    hint = typing.get_type_hints(place[0])[place[1]] if isinstance(place, tuple) else place
+    while typing.get_origin(hint) is tuple:
+        hint = typing.get_args(hint)[0]
+    return list(typing.get_args(hint))
+
+
+def unowned(kinds_: typing.Iterable[type], records: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the fields that are declared for words of a table, none of which reads them."""
+    found = []
+    for kind in kinds_:
+        for path, known in declarations(kind):
+            fields = readers(records[known.of]) if known.of in records else {}
+            tokenizing = [x for r in records.get(known.of, {}).values()
+                          for x in getattr(r, "tokenizer", ())]  # fmt: skip
+            if known.of and path not in (*fields, *tokenizing):
+                found.append(path)
+    return found
+
+
+def undeclared(records: dict[str, dict[str, Any]], sections: dict[str, tuple]) -> list[str]:
+    """Return the fields that words of a table read and no section declares for it."""
+    found = []
+    for table, words in records.items():
+        declared = {path for kind in sections[table] for path, known in declarations(kind)
+                    if known.of == table}  # fmt: skip
+        found += [f"{table}: {name}" for name in readers(words) if name not in declared]
+    return found
+
+
+RECORDS = {name: records for name, (records, _, _) in TABLES.items()}
+READERS = {name: sections for name, (_, _, sections) in TABLES.items()}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_word_has_a_record(name):
+    """In the order of the manual; a record without a word, and a word without one, is a mistake."""
+    records, place, _ = TABLES[name]
+    assert list(records) == words_of(place)
+
+
+def test_every_mixer_has_its_mathematics():
+    """A word of a module that has no record would be missing in the table of the manual."""
+    assert kinds.found().keys() == mixers.MIXERS.keys()
+
+
+def test_every_field_of_a_choice_is_read_by_one_of_its_words():
+    assert unowned(SECTIONS, RECORDS) == []
+    assert undeclared(RECORDS, READERS) == []
+
+
+def test_a_field_that_no_word_reads_is_noticed():
+    without = {**RECORDS, "mixers": {
+        word: dataclasses.replace(record, reads=()) for word, record in mixers.MIXERS.items()
+    }}  # fmt: skip
+    assert "latent_size" in unowned(SECTIONS, without)
+
+
+def test_a_word_that_reads_an_undeclared_field_is_noticed():
+    odd = dataclasses.replace(mixers.MIXERS["full"], reads=("kernel_size",))
+    wrong = {**RECORDS, "mixers": {**mixers.MIXERS, "full": odd}}
+    assert undeclared(wrong, READERS) == ["mixers: kernel_size"]
