@@ -71,8 +71,11 @@ CUTS: dict[str, Callable[[str], list[str]]] = {
 
 
 def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each word or text, at least one: UNK if normalisation leaves nothing."""
-    return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
+    """Return the ids of each word or text, at least one: UNK if normalisation leaves nothing, or
+    PAD if the codec has no UNK.
+    """
+    nothing = codec.special.get("unk", codec.special["pad"])
+    return [ids or [nothing] for ids in codec.encode(words, eos=False)]
 
 
 def cores() -> list[int]:
