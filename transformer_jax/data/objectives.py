@@ -53,8 +53,8 @@ class Translate:
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        store = store._replace(special=store.special.both())
-        return store if store.src.read is None else Uneven(*store)  # frames outnumber pieces
+        kind = type(store) if store.src.read is None else Uneven  # frames outnumber pieces
+        return kind(store.src, store.tgt, store.special.both())
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective."""
@@ -101,7 +101,7 @@ class PrefixLM:
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        return _Joined(*store._replace(special=store.special.both()))
+        return _Joined(store.src, store.tgt, store.special.both())
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: both sides together are limited as one side is in translation."""
