@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -21,6 +23,7 @@ from transformer_jax.decoding.search.state import blank, forced_tokens
 from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.decoding.text.score import _units
 from transformer_jax.decoding.text.searching import make_search
+from transformer_jax.decoding.text.streaming import Alone
 from transformer_jax.errors import UserError
 from transformer_jax.export.stablehlo import _padding
 from transformer_jax.vocabulary import Special
@@ -119,6 +122,19 @@ def test_characters_of_a_score_are_those_of_its_predicted_pieces(begins, units):
     (whole,) = codec.encode(["a b c"], bos=True)
     assert codec.decode(whole) == "a b c"
     assert _units(codec, "a b c", whole, whole[1:], eos=True) == units
+
+
+def test_a_streamed_text_ends_with_eos_though_eos_is_padding(monkeypatch):
+    """As in imported models without PAD."""
+    special = Special(pad=3, bos=None, eos=3)
+    search = make_search(DecodingConfig(beam_size=1), 1, (), special)
+    done = SimpleNamespace(
+        tokens=np.array([[[1, 2, 0, 3, 3]]]), position=[4], drafts=None, done=np.array([True])
+    )
+    alone = Alone((), "log_mean", [], search, Sentence([1], 5))
+    monkeypatch.setattr(Alone, "begin", lambda self: None)
+    monkeypatch.setattr(Alone, "_programs", (None, lambda *_: done, None))
+    assert [*alone.pieces()] == [2, 0, 3]
 
 
 @pytest.mark.parametrize("piece", [0, 4])

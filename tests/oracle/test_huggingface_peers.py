@@ -157,8 +157,9 @@ OURS = {
     "llama": dataclasses.replace(
         WRITER,
         model=dataclasses.replace(
-            WRITER.model, norm="rms_norm", positions="none", relative_positions="rope",
-            activation="swiglu", biases=(), logits_scale=False, tied_embeddings="none",
+            WRITER.model, norm="rms_norm", num_kv_heads=2, head_dim=6, positions="none",
+            relative_positions="rope", activation="swiglu", biases=(), logits_scale=False,
+            tied_embeddings="none",
         ),
         tgt=SideConfig(), tokenizer=TokenizerConfig(vocab_size=33, algorithm="bpe"),
         objective=ObjectiveConfig(name="language_model", window=32, document="joined"),
