@@ -88,7 +88,7 @@ def export(
             write_bytes(output / name, content)
         save_file(flat, output / "model.safetensors")
         tokenizers.save(output)
-        write_text(output / "README.json", _readme(words, tokenizers, platforms, limit))
+        write_text(output / "README.json", _readme(words, experiment, tokenizers, platforms))
 
 
 def refuse(experiment: Experiment) -> None:
@@ -245,9 +245,13 @@ def _shape(value: Any) -> Any:
 
 
 def _readme(
-    words: Any, tokenizers: TokenizerPair, platforms: Sequence[str], limit: int | None
+    words: Any, experiment: Experiment, tokenizers: TokenizerPair, platforms: Sequence[str]
 ) -> str:
-    special = special_of(tokenizers.tgt)
+    special, limit = special_of(tokenizers.tgt), experiment.model.position_limit
+    before: list[int] = []
+    if experiment.model.architecture == "decoder":
+        bos = experiment.objective.prompts_begin
+        (before,) = tokenizers.tgt.encode([""], bos=bos, eos=False)
     content = {
         "format": "jax.export",
         "jax": jax.__version__,
@@ -257,11 +261,13 @@ def _readme(
             "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(parameters, *inputs); "
             "inputs in the order below. Ids are int32; texts are padded at the end with pad. A "
             "target begins with bos. state: returned by prefill, and anew by each step. The first "
-            "piece given to step is bos after a source; after a prompt it is the prompt's last "
-            "piece, which prefill is not given. Positions count from 0."
+            "piece given to step is bos after a source; after a prompt, which begins with "
+            "before_prompt, it is the prompt's last piece, which prefill is not given. Positions "
+            "count from 0."
         ),
         "positions": limit,  # of a text, or of a prompt and its continuation together
         "special": dict(special._asdict()),
+        "before_prompt": before,
         "programs": words,
     }
     return json.dumps(content, indent=2) + "\n"
