@@ -40,7 +40,7 @@ LEVELS = {
 # level 4, training validates, and can start from a Hugging Face directory; reports read sweeps, and
 # group sentences as they were scored; plots of examples are drawn along with the examples.
 SAME_LEVEL = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
-              ("parts", "errors"), ("choices", "parts"),
+              ("parts", "errors"), ("vocabulary", "errors"), ("choices", "parts"),
               ("evaluation", "plots"), ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (

@@ -115,7 +115,9 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
         jnp.asarray([getattr(s, name) for s in sentences], jnp.int32)
         for name in ("limit", "least", "seed", "words")
     )
-    prefixes = rows([s.prefix for s in sentences], prefix).reshape(len(sentences), prefix)
+    prefixes = rows([[i + 1 for i in s.prefix] for s in sentences], prefix).reshape(
+        len(sentences), prefix
+    )
     return SearchRequest(
         src_ids=rows([s.ids for s in sentences], src_length),
         src_lengths=jnp.asarray([len(s.ids) for s in sentences], jnp.int32),

@@ -33,14 +33,16 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS
+from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface import settings, tensors, tokenizer_json
+from transformer_jax.export.huggingface import settings, special_ids, tensors, tokenizer_json
 from transformer_jax.export.huggingface.directory import family_of, read
 from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA, T5
 from transformer_jax.export.huggingface.family import Fixed, Word, from_words, refuse, to_words
 from transformer_jax.models.build import build
 from transformer_jax.nn.feedforward import ACTIVATIONS
+from transformer_jax.vocabulary import BOS
 
 
 def of(family, **fields) -> ModelConfig:
@@ -307,12 +309,24 @@ ENDS = {"eos_token_id": 4}
 @pytest.mark.parametrize(
     ("model", "words", "special"),
     [
-        ({}, {"eos_token_id": [4, 3]}, {"eos": 4, "unk": -1}),
-        ({}, {"eos_token_id": [], "pad_token_id": -1}, {"eos": -1, "pad": -1}),
-        ({"unk_token": ""}, ENDS, {"eos": 4, "unk": -1}),  # as in GPT-2's
-        ({"unk_token": "<unk>"}, ENDS, {"unk": -1}),
-        ({"unk_token": "b"}, ENDS, {"unk": 1}),
-        ({"type": "Unigram", "unk_id": 1, "vocab": [["a", 0.0], ["<unk>", -1.0]]}, {}, {"unk": 1}),
+        ({}, {"eos_token_id": [4, 3]}, {"eos": 4, "pad": 4}),
+        ({}, ENDS | {"pad_token_id": -1, "bos_token_id": None}, {"eos": 4, "pad": 4}),
+        ({}, ENDS | {"pad_token_id": 0, "bos_token_id": 3}, {"eos": 4, "pad": 0, "bos": 3}),
+        ({}, {"model_type": "llama"}, {"eos": 2, "pad": 2, "bos": 1}),
+        ({}, {"model_type": "llama", "bos_token_id": None}, {"eos": 2, "pad": 2}),
+        ({}, {"model_type": "opt"} | ENDS, {"eos": 4, "pad": 1, "bos": 2}),
+        ({}, {"model_type": "gpt2"}, r"^eos_token_id: missing from config.json; name the piece"),
+        ({}, {"eos_token_id": []}, r"^eos_token_id: missing from config.json; name the piece"),
+        ({}, {"eos_token_id": -1}, r"^eos_token_id: missing from config.json; name the piece"),
+        ({}, {"model_type": "qwen2"}, r"^eos_token_id: missing from config.json; name the piece"),
+        ({"unk_token": ""}, ENDS, {"eos": 4, "pad": 4}),  # as in GPT-2's
+        ({"unk_token": "<unk>"}, ENDS, {"eos": 4, "pad": 4}),
+        ({"unk_token": "b"}, ENDS, {"eos": 4, "pad": 4, "unk": 1}),
+        (
+            {"type": "Unigram", "unk_id": 1, "vocab": [["a", 0.0], ["<unk>", -1.0]]},
+            ENDS,
+            {"eos": 4, "pad": 4, "unk": 1},
+        ),
         (b"\xff", ENDS, r"tokenizer.json: not a tokenizer \('utf-8' codec"),
         ({}, {"eos_token_id": 6}, r"^eos_token_id=6: must be the number of a piece, less than 6"),
         ({}, {"bos_token_id": "<s>"}, r"^bos_token_id='<s>': must be the number of a piece"),
@@ -334,7 +348,97 @@ def test_special_pieces_of_a_tokenizer(model, words, special, tmp_path):
         with pytest.raises(UserError, match=special):
             tokenizer_json.read(tmp_path, words, 6)
     else:
-        assert special.items() <= tokenizer_json.read(tmp_path, words, 6).special.items()
+        assert tokenizer_json.read(tmp_path, words, 6).special == special
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "first"),
+    [
+        ("t5", {}, None),  # which has no default either
+        ("t5", {"decoder_start_token_id": None, "bos_token_id": -1}, None),
+        ("t5", {"decoder_start_token_id": 0}, 0),
+        ("mbart", {}, 0),
+        ("mbart", {"bos_token_id": 3}, 3),
+        ("bart", {"bos_token_id": 0}, 2),
+        ("pegasus", {}, 0),
+        ("marian", {}, None),  # whose default is beyond the table
+    ],
+)
+def test_an_output_begins_with_a_piece_that_exists(kind, words, first):
+    """That of its own, else BOS; a model without any is refused, as transformers refuses it."""
+    words = {"model_type": kind, **words}
+    if first is None:
+        with pytest.raises(UserError, match=r"^decoder_start_token_id: missing from config.json, "):
+            special_ids.special_ids(words, 6, "encoder_decoder")
+    else:
+        assert special_ids.special_ids(words, 6, "encoder_decoder")["bos"] == first
+
+
+def test_every_family_has_its_defaults():
+    assert {family.model_type for family in FAMILIES.values()} == special_ids.DEFAULTS.keys()
+
+
+PROCESSORS = {  # the pieces of tokenizer.json before a prompt, in the forms that are published
+    "none": (None, []),
+    "byte level": (processors.ByteLevel(trim_offsets=False), []),
+    "BOS": (processors.TemplateProcessing(single="<x> $A", special_tokens=[("<x>", 2)]), [2]),
+    "two": (processors.TemplateProcessing(
+        single="<x> a $A", special_tokens=[("<x>", 2), ("a", 0)]), [2, 0]),
+    "in a sequence": (processors.Sequence([
+        processors.ByteLevel(), processors.TemplateProcessing(
+            single="<x> $A", special_tokens=[("<x>", 2)])]), [2]),
+    "with EOS": (processors.TemplateProcessing(
+        single="<x> $A </s>", special_tokens=[("<x>", 2), ("</s>", 1)]), [2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+@pytest.mark.parametrize("bos", [None, 0])
+def test_the_tokenizer_decides_what_a_prompt_begins_with(name, bos, tmp_path, caplog):
+    """The config names a BOS only for an empty prompt. The export reads what was imported."""
+    tokenizer = Tokenizer(BPE({"a": 0, "</s>": 1, "<x>": 2, "b": 3}, []))
+    processor, begins = PROCESSORS[name]
+    if processor is not None:
+        tokenizer.post_processor = processor
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    codec = tokenizer_json.read(tmp_path, {"eos_token_id": 1, "bos_token_id": bos}, 4)
+    assert codec.begins == begins
+    assert codec.special.get("bos") == (begins[0] if begins else bos)
+    assert codec.encode(["b"], bos=True) == [[*begins, 3, 1]]
+    assert codec.encode(["b"], eos=False) == [[3]]
+    assert caplog.text.count("Hugging Face reads a text as '<x> TEXT </s>'") == ("EOS" in name)
+    said = special_ids.reads(codec, "decoder")
+    assert said.startswith(f"a prompt is read as {' '.join([*codec.pieces(begins), 'TEXT'])}")
+    assert ("no BOS" in said) == (not begins)
+    for document in ("line", "joined"):
+        run = language_model("huggingface", document)
+        files = tokenizer_json.files(codec, run)
+        assert Tokenizer.from_str(files["tokenizer.json"]).encode("b").ids == [*begins, 3]
+        assert PROMPTS["language_model"].read(codec, "b", run.objective, None) == [*begins, 3]
+        assert json.loads(files["tokenizer_config.json"])["padding_side"] == "left"
+
+
+def language_model(kind, document, config=TokenizerConfig()):  # noqa: B008 (immutable)
+    return Experiment(
+        model=of(LLAMA), tgt=SideConfig(kind), tokenizer=config, data=DataConfig(max_length=16),
+        objective=ObjectiveConfig("language_model", window=16, document=document),
+        checkpoint=CheckpointConfig(best_by="loss"), evaluation=EvaluationConfig(bleu_sentences=0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [("characters", "line"), ("characters", "joined"), ("bytes", "file"), ("subwords", "joined")],
+)
+def test_an_exported_tokenizer_reads_what_generate_reads(kind, document):
+    config = TokenizerConfig(vocab_size=14) if kind == "subwords" else TokenizerConfig()
+    run = language_model(kind, document, config)
+    codec = CODECS[kind].train(config, ["a bc dd bc"] * 9, ())
+    files = tokenizer_json.files(codec, run)
+    read_ = PROMPTS["language_model"].read(codec, "a bc", run.objective, None)
+    assert Tokenizer.from_str(files["tokenizer.json"]).encode("a bc").ids == read_
+    assert (read_[0] == BOS) == (document != "file")
+    assert json.loads(files["tokenizer_config.json"])["padding_side"] == "left"
 
 
 @pytest.mark.parametrize(
@@ -347,8 +451,8 @@ def test_pieces_around_a_text_that_are_not_read_here_are_named(template, warns, 
         single=template, special_tokens=[("</s>", 1), ("<x>", 2)]
     )
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    tokenizer_json.read(tmp_path, {"eos_token_id": 1}, 3, "encoder_decoder")
-    assert caplog.text.count("Hugging Face reads '</s> <x>' around a text, but here") == warns
+    tokenizer_json.read(tmp_path, {"eos_token_id": 1, "bos_token_id": 1}, 3, "encoder_decoder")
+    assert caplog.text.count("Hugging Face reads a text as 'TEXT </s> <x>', but here") == warns
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def writes(experiment, directory):
     """Check the programs of a language model."""
     model, params, call, programs = written(experiment, directory)
     assert programs["forward"]["inputs"]["text"] == "int32[batch, text]"
+    assert json.loads((directory / "README.json").read_text())["before_prompt"] == [1]
     text = np.array([[1, 4, 9, 5, 7], [1, 6, 6, 4, 5]], np.int32)
     expected = log_probs(model, params, Batch(None, side(text), {}))
     close(call("forward", text), expected)

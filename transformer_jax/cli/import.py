@@ -21,7 +21,8 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.export.huggingface.workdir import import_into
 
-    import_into(arguments.directory, arguments.workdir)
+    what = import_into(arguments.directory, arguments.workdir)
     place = Path(arguments.workdir).absolute()
+    print(what)
     print(f"imported into {place}; to inspect it: transformer-jax inspect --workdir={place}")
     return 0

@@ -794,6 +794,15 @@ class ObjectiveConfig(Section):
         }
 
     @property
+    def prompts_begin(self) -> bool:
+        """Whether a prompt is the beginning of a document, with the BOS that documents begin with.
+
+        Where documents are files, nearly every training window begins in the middle of one, and so
+        does a prompt: with BOS, which training hardly ever sees there, predictions are worse.
+        """
+        return self.document != "file"
+
+    @property
     def kind(self) -> str:
         """The built-in objective that it is or resembles."""
         return self.like or self.name

@@ -64,7 +64,7 @@ class Answer(BaseObjective):
         first, whose = units.starts[begins], line[begins]
         context = Ragged(ids, first, np.minimum(sizes, room[begins]))
         two = Ragged(np.zeros(2, np.int32), 0 * begins, 0 * begins + 2)
-        items = Windows(context, two, special_of(codec))
+        items = Windows(context, two, special_of(codec).both())
         items.questions = Ragged(ids, asked.starts[whose], asked.lengths[whose])
         offsets = units.starts - np.repeat(first, many)
         most = np.repeat(context.lengths, many) - 1  # truncates a word longer than the window

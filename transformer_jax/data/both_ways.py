@@ -38,7 +38,7 @@ class BidirectionalLM(BaseObjective):
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows except those of empty lines."""
         ids, starts = items.src.ids, items.src.starts
-        _, bos, eos = items.special
+        bos, eos = items.special[1:]
         return without({"empty": (ids[starts] == bos) & (ids[starts + 1] == eos)})
 
     def batch(

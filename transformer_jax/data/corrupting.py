@@ -67,7 +67,7 @@ class SpanCorruption(BaseObjective):
         most = int(spans.of(np.arange(1, longest + 1))[1].max())
         documents = store.tgt.joined() if config.document == "joined" else store.tgt
         windows = documents.windows(longest)
-        items = _Spanned(windows.emptied(), windows, store.special)
+        items = _Spanned(windows.emptied(), windows, store.special.both())
         items.spans = spans._replace(sentinels=_sentinels(config, codec, most))
         return items
 
@@ -157,8 +157,8 @@ class Denoising(SpanCorruption):
         documents = store.tgt.joined() if config.document == "joined" else store.tgt
         windows = documents.windows(config.window - 1)
         ends = np.array([codec.decode([i])[-1:] in {*_STOPS} for i in range(codec.size)])
-        ends[store.special.eos] = True
-        items = _Noised(windows.emptied(), windows, store.special)
+        ends[store.special.end] = True
+        items = _Noised(windows.emptied(), windows, store.special.both())
         items.noising = Noising(config, _named(config, codec, "<mask>"), ends)
         return items
 
@@ -198,7 +198,7 @@ class TextContinuation(SpanCorruption):
         """See Objective."""
         documents = store.tgt.joined() if config.document == "joined" else store.tgt
         windows = documents.windows(config.window)
-        return _Halves(windows.emptied(), windows, store.special)
+        return _Halves(windows.emptied(), windows, store.special.both())
 
     def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
@@ -226,10 +226,10 @@ def _batch(
 ) -> Batch:  # fmt: skip
     """Return input and target texts, each followed by EOS, as a batch."""
     here = placement._replace(pairs=np.arange(len(placement.pairs)))
-    read_, written_ = (_ended(side, items.special.eos) for side in (read, written))
+    read_, written_ = (_ended(side, items.special.end) for side in (read, written))
     src = lay_out(read_, here, here.src_offset, (rows, src_length))
     tgt = lay_out(written_, here, here.tgt_offset, (rows, tgt_length))
-    return Batch(src, shifted(tgt, items.special.bos), {"tokens": predicted(tgt)})
+    return Batch(src, shifted(tgt, items.special.begin), {"tokens": predicted(tgt)})
 
 
 def _ended(texts: Texts, eos: int) -> Ragged:

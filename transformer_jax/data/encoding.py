@@ -18,7 +18,7 @@ from typing import Any
 import transformer_jax
 from transformer_jax.data import labelled
 from transformer_jax.data.batch import Ragged
-from transformer_jax.data.codecs.codec import Codec, VectorCodec
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.questions import Asked
 from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.errors import UserError
@@ -71,8 +71,11 @@ CUTS: dict[str, Callable[[str], list[str]]] = {
 
 
 def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each word or text, at least one: UNK if normalisation leaves nothing."""
-    return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
+    """Return the ids of each word or text, at least one: UNK if normalisation leaves nothing, or
+    PAD if the codec has no UNK.
+    """
+    nothing = codec.special.get("unk", special_of(codec).pad)
+    return [ids or [nothing] for ids in codec.encode(words, eos=False)]
 
 
 def cores() -> list[int]:

@@ -65,7 +65,9 @@ class Classify(BaseObjective):
                 "and model.max_positions with it"
             )
         special = special_of(codec)
-        return Begun(src.cut(most, special.eos) if longest > most else src, store.tgt, special)
+        if src.read is None:
+            special = special.both()
+        return Begun(src.cut(most, special.end) if longest > most else src, store.tgt, special)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all texts except empty ones."""

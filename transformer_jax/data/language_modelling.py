@@ -26,9 +26,9 @@ class _Running(TokenStore):
 class LanguageModel(BaseObjective):
     """Predict each piece of a text from the preceding ones (Bengio et al. 2003, JMLR 3).
 
-    A document is stored with a leading BOS. Its windows overlap by one piece, the last label of one
-    window and the first input of the next, so every piece is predicted once, and so is BOS where
-    lines are joined.
+    A document is stored with a leading BOS, unless its tokenizer was imported and puts none there.
+    Its windows overlap by one piece, the last label of one window and the first input of the next,
+    so every piece after the first is predicted once, and so is BOS where lines are joined.
     """
 
     noun = "window"
@@ -48,7 +48,7 @@ class LanguageModel(BaseObjective):
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows except those of empty lines."""
         ids, starts = items.tgt.ids, items.tgt.starts
-        _, bos, eos = items.special
+        bos, eos = items.special[1:]
         empty = (ids[starts] == bos) & (ids[starts + 1] == eos)
         return without({"empty": empty & (not isinstance(items, _Running))})
 

@@ -106,7 +106,7 @@ def segments(
 ) -> Segments:
     """Return items of two consecutive segments each."""
     asked = Ragged(np.zeros(1, np.int32), 0 * both.starts, 0 * both.lengths + 1)
-    items = Segments(both, asked, special_of(codec))
+    items = Segments(both, asked, special_of(codec).both())
     items.masks = Masks.of(config, codec)
     items.split, items.own, items.alone_in_document = split, own, lost
     return items

@@ -43,7 +43,8 @@ class Translate(BaseObjective):
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        return store if store.src.read is None else Uneven(*store)  # frames outnumber pieces
+        kind = type(store) if store.src.read is None else Uneven  # frames outnumber pieces
+        return kind(store.src, store.tgt, store.special.both())
 
     def batch(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
@@ -53,7 +54,7 @@ class Translate(BaseObjective):
         shape = rows, src_length
         src = lay_out(items.src, placement, placement.src_offset, shape, draw=draw)
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        return Batch(src, shifted(tgt, items.special.bos), {"tokens": predicted(tgt)})
+        return Batch(src, shifted(tgt, items.special.begin), {"tokens": predicted(tgt)})
 
 
 class _Joined(TokenStore):
@@ -79,7 +80,7 @@ class PrefixLM(BaseObjective):
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        return _Joined(*store)
+        return _Joined(store.src, store.tgt, store.special.both())
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: both sides together are limited as one side is in translation."""
@@ -95,7 +96,7 @@ class PrefixLM(BaseObjective):
         behind = begin + items.src.lengths[placement.pairs]
         labels = lay_out(items.tgt, placement, behind, shape)
         seg = prefix.seg + labels.seg
-        inputs = prefix.inputs + shifted(labels, items.special.bos).inputs
+        inputs = prefix.inputs + shifted(labels, items.special.begin).inputs
         first = np.zeros(shape, np.int32)  # first column of the segment at each position
         first[placement.rows, begin] = begin
         first = np.maximum.accumulate(first, axis=1)

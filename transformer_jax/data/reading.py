@@ -48,7 +48,7 @@ class Masks(NamedTuple):
                 "trained for this objective has it; set --config.init.tokenizer=False"
             )
         special = np.zeros(codec.size, bool)
-        special[[piece for piece in codec.special.values() if piece >= 0]] = True
+        special[[*codec.special.values()]] = True
         begins = codec.word_starts() if config.whole_words else np.ones(codec.size, bool)
         if begins is None:
             raise UserError("config.objective.whole_words=True: the codec has no word boundaries")
@@ -85,7 +85,7 @@ class MaskedLM(BaseObjective):
         assert codec is not None
         documents = store.tgt.joined() if config.document == "joined" else store.tgt
         windows = documents.windows(config.window - 1)
-        items = Masked(windows, windows.emptied(), special_of(codec))
+        items = Masked(windows, windows.emptied(), special_of(codec).both())
         items.masks = Masks.of(config, codec)
         return items
 
@@ -192,7 +192,7 @@ def begun(
     at = placement.rows, placement.src_offset
     side = lay_out(items.src, placement, placement.src_offset + 1, shape, draw=draw)
     side = side._replace(pos=np.where(side.seg > 0, side.pos + 1, 0).astype(np.int32))
-    side.inputs[at] = items.special.bos if items.src.read is None else 0
+    side.inputs[at] = items.special.begin if items.src.read is None else 0
     side.seg[at] = placement.segment
     return side
 
@@ -208,8 +208,8 @@ def two_segments(
     at = placement.rows[item], placement.src_offset[item] + within
     ids, pos, seg, kind = (np.zeros(shape, np.int32) for _ in range(4))
     pos[at], seg[at], kind[at] = within, placement.segment[item], within > one[item] + 1
-    ids[at] = special.eos
-    ids[placement.rows, placement.src_offset] = special.bos
+    ids[at] = special.end
+    ids[placement.rows, placement.src_offset] = special.begin
     piece = (within != 0) & (within != one[item] + 1) & (within != (one + two)[item] + 2)
     at, item, within = (at[0][piece], at[1][piece]), item[piece], within[piece]
     behind = within > one[item]
@@ -226,4 +226,4 @@ def is_empty(items: TokenStore) -> np.ndarray:
     texts = items.src
     if texts.read is not None:
         return texts.lengths == 0
-    return (texts.lengths == 1) & (texts.ids[texts.starts] == items.special.eos)
+    return (texts.lengths == 1) & (texts.ids[texts.starts] == items.special.end)

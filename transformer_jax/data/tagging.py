@@ -53,7 +53,7 @@ class Tag(BaseObjective):
         items = Tagged(
             Ragged(words.ids, first, np.minimum(sizes, most)),
             Ragged(labels.ids, (labels.starts[text] + place)[begins], count),
-            special_of(codec),
+            special_of(codec).both(),
         )
         offsets = words.starts - np.repeat(first, count) + 1
         items.firsts = Ragged(offsets, begins, count)
@@ -73,7 +73,7 @@ class Tag(BaseObjective):
         side, pairs = begun(items, placement, (rows, src_length)), placement.pairs
         last = items.src.lengths[pairs] + 1
         end = placement.rows, placement.src_offset + last
-        side.inputs[end], side.pos[end], side.seg[end] = items.special.eos, last, placement.segment
+        side.inputs[end], side.pos[end], side.seg[end] = items.special.end, last, placement.segment
         labels, weight = np.zeros_like(side.inputs), np.zeros(side.inputs.shape, np.float32)
         if isinstance(items, Tagged):
             item, within = places(items.tgt.lengths[pairs])

@@ -47,7 +47,7 @@ class ClassifyPairs(Classify):
         half = np.where(first > second, room - room // 2, room // 2)  # of the first
         one = np.minimum(first, np.maximum(room - second, half))
         two = np.minimum(second, np.maximum(room - first, room - half))
-        items = Pairs(Ragged(ids, starts[::2], one), store.tgt, special_of(codec))
+        items = Pairs(Ragged(ids, starts[::2], one), store.tgt, special_of(codec).both())
         items.seconds = Ragged(ids, starts[1::2], two)
         return items
 

@@ -179,7 +179,7 @@ def _cut(store: TokenStore, source: Codec, most: int | None) -> TokenStore:
     """Return the store with sources cut to the length that training reads."""
     if most is None:
         return store
-    return Uneven(store.src.cut(most, special_of(source).eos), store.tgt, store.special)
+    return Uneven(store.src.cut(most, special_of(source).end), store.tgt, store.special)
 
 
 def _counted(codec: Codec) -> str:

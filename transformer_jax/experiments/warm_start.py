@@ -17,11 +17,13 @@ from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.config import Experiment, InitConfig
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
+from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.data.codecs.pair import TokenizerPair, kind_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.directory import is_directory, read
+from transformer_jax.export.huggingface.special_ids import reads
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
@@ -111,6 +113,8 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     lines = [f"parameters initialised from {' and '.join(places)}:"]
     for what, named in (("taken", taken), ("new", fresh), ("not taken", left)):
         lines += [f"  {what}: {group}" for group in _groups(named)]
+    if isinstance(tokenizers.src, Imported):
+        lines.append(f"  {reads(tokenizers.src, experiment.model.architecture)}")
     lines += [f"  resized: {line}" for line in resized]
     params = unflatten_dict(found, sep="/")
     average = None if state.average is None else jax.tree.map(np.array, params)

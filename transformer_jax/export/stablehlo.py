@@ -29,6 +29,7 @@ from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.disk import write_bytes, write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
+from transformer_jax.vocabulary import Special
 
 log = logging.getLogger("transformer_jax")
 READ = ("translate", "language_model", "masked_lm", "classify")  # fully described by ids
@@ -87,7 +88,7 @@ def export(
             write_bytes(output / name, content)
         save_file(flat, output / "model.safetensors")
         tokenizers.save(output)
-        write_text(output / "README.json", _readme(words, tokenizers, platforms, limit))
+        write_text(output / "README.json", _readme(words, experiment, tokenizers, platforms))
 
 
 def refuse(experiment: Experiment) -> None:
@@ -136,12 +137,13 @@ def programs(
     objective = objective_named(experiment.objective.name)
     options = {"order": objective.order, "single": True, "predicts": objective.predicts}
     model = build(config, *tokenizers.sizes, **options)  # type: ignore[arg-type]
-    pad = special_of(tokenizers.src).pad
     two, says = len(config.stacks) == 2, objective.predicts == ("class",)
     reads = says or "decoder" not in config.stacks
+    written = _padding(special_of(tokenizers.tgt), objective.order) if not reads else None
+    read = _padding(special_of(tokenizers.src), "all", begun=not two) if two or reads else written
 
     def whole(params: Any, *ids: Array) -> Array:
-        source, target = _side(ids[0], pad), _side(ids[-1], pad)
+        source, target = _side(ids[0], read), _side(ids[-1], written)
         batch = Batch(None if config.architecture == "decoder" else source, target, {})
         if reads:
             asked = jnp.ones_like(ids[0][:, :1])
@@ -152,7 +154,7 @@ def programs(
 
     def start(params: Any, ids: Array) -> Any:
         stepper = stepper_of(model, unflatten_dict(params, sep="/"))
-        return stepper.start(stepper.context(_side(ids, pad)), 1, max_tokens)
+        return stepper.start(stepper.context(_side(ids, read)), 1, max_tokens)
 
     (batch,) = jax.export.symbolic_shape("batch")
     ids, one = _ids(batch, length), _ids(batch)
@@ -214,9 +216,26 @@ def _ids(*shape: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-def _side(ids: Array, pad: int) -> Side:
+def _padding(special: Special, order: str, begun: bool = True) -> int | None:
+    """Return the piece that no text contains; None: any piece serves at the end of a text that is
+    only read from left to right. `begun`: texts begin with BOS.
+
+    Raises:
+      UserError: if the model looks ahead, and there is none.
+    """
+    if special.pad != special.eos and not (begun and special.pad == special.bos):
+        return special.pad
+    if order != "causal":
+        raise UserError(
+            f"pad_token_id={special.pad}: also begins or ends texts, so padding cannot be told "
+            "from them; a model that reads in both directions needs a piece for padding alone"
+        )
+    return None
+
+
+def _side(ids: Array, pad: int | None) -> Side:
     places = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32)[None], ids.shape)
-    return Side(ids, places, (ids != pad).astype(jnp.int32))
+    return Side(ids, places, (jnp.ones_like(ids) if pad is None else ids != pad).astype(jnp.int32))
 
 
 def _shape(value: Any) -> Any:
@@ -226,9 +245,13 @@ def _shape(value: Any) -> Any:
 
 
 def _readme(
-    words: Any, tokenizers: TokenizerPair, platforms: Sequence[str], limit: int | None
+    words: Any, experiment: Experiment, tokenizers: TokenizerPair, platforms: Sequence[str]
 ) -> str:
-    special = special_of(tokenizers.tgt)
+    special, limit = special_of(tokenizers.tgt), experiment.model.position_limit
+    before: list[int] = []
+    if experiment.model.architecture == "decoder":
+        bos = experiment.objective.prompts_begin
+        (before,) = tokenizers.tgt.encode([""], bos=bos, eos=False)
     content = {
         "format": "jax.export",
         "jax": jax.__version__,
@@ -238,11 +261,13 @@ def _readme(
             "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(parameters, *inputs); "
             "inputs in the order below. Ids are int32; texts are padded at the end with pad. A "
             "target begins with bos. state: returned by prefill, and anew by each step. The first "
-            "piece given to step is bos after a source; after a prompt it is the prompt's last "
-            "piece, which prefill is not given. Positions count from 0."
+            "piece given to step is bos after a source; after a prompt, which begins with "
+            "before_prompt, it is the prompt's last piece, which prefill is not given. Positions "
+            "count from 0."
         ),
         "positions": limit,  # of a text, or of a prompt and its continuation together
         "special": dict(special._asdict()),
+        "before_prompt": before,
         "programs": words,
     }
     return json.dumps(content, indent=2) + "\n"

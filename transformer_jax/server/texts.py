@@ -95,7 +95,7 @@ class Prompt(NamedTuple):
         """Return the texts before anything is written."""
         text = functools.partial(self.generator.text, self.read)
         limit = self.asking.sentences[0].limit
-        eos = self.generator.special.eos
+        eos = self.generator.special.end
         return [Parts(text, limit, eos, self.stop) for _ in self.asking.sentences]
 
     def whole(self, found: Found) -> list[Text]:
@@ -103,7 +103,7 @@ class Prompt(NamedTuple):
         start = len(self.generator.text(self.read, []))
         texts = self.generator.texts(self.read, found.tokens, found.scores)
         limit = self.asking.sentences[0].limit
-        eos = self.generator.special.eos
+        eos = self.generator.special.end
         return [
             Text(
                 short := cut(t.text, self.stop, start), start, t.ids,

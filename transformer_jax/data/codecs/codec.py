@@ -25,7 +25,7 @@ class Codec(Protocol):
 
     file: str  # in the work directory; "{}" is for the side, if there are two
     model: bytes
-    special: Mapping[str, int]  # for text at least "pad", "bos", "eos" and "unk"
+    special: Mapping[str, int]  # for text at least "pad" and "eos"; none is missing if ours
 
     def __init__(self, model: bytes) -> None: ...
 
@@ -38,8 +38,8 @@ class Codec(Protocol):
         """A hash of the model; codecs with equal digests produce equal ids."""
 
     def encode(self, texts: Sequence, bos: bool = False, eos: bool = True) -> list:
-        """Return the ids of each text, with BOS before it and EOS after it if requested; for
-        non-text inputs, vectors [L C].
+        """Return the ids of each text, with what documents begin with before it, BOS in all that
+        are trained here, and EOS after it if requested; for non-text inputs, vectors [L C].
         """
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -141,10 +141,11 @@ def symbols_of(special: Mapping[str, int]) -> list[str]:
 
 
 def special_of(codec: Codec | None) -> Special:
-    """Return the ids that delimit texts; -1 for those a codec lacks, as for classes."""
+    """Return the ids that delimit texts, of which a codec may lack some: for classes, all."""
     if codec is None:
         return OURS
-    return Special(*(codec.special.get(name, -1) for name in Special._fields))
+    bos, eos = codec.special.get("bos"), codec.special.get("eos")
+    return Special(codec.special.get("pad", PAD if eos is None else eos), bos, eos)
 
 
 def sampled(lines: Sequence[str], most: int) -> Sequence[str]:

@@ -6,17 +6,17 @@ from itertools import takewhile
 from typing import Any
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import hashed
+from transformer_jax.data.codecs.codec import hashed, special_of
 from transformer_jax.errors import UserError
 
-NONE = -1  # id of special pieces that a model lacks
 LEAD = "lead"  # the special piece before every text, source or target, as in BART
+BEGINS = "begins"  # key of what documents begin with; if it is absent, with BOS
 
 
 class Imported:
     """A tokenizer.json loaded by `tokenizers`. It is imported and never trained.
 
-    A special piece that the model lacks has id -1.
+    Special pieces that the model lacks are missing from `special`.
     """
 
     file = "tokenizer{}.json"
@@ -29,10 +29,13 @@ class Imported:
                 "codec='huggingface' needs tokenizers: pip install 'transformer-jax[huggingface]'"
             ) from None
         content = json.loads(model)
-        if not isinstance(content, dict) or content.keys() != {"special", "size", "tokenizer"}:
+        known = {"special", "size", "tokenizer"}
+        if not isinstance(content, dict) or content.keys() - {BEGINS} != known:
             raise ValueError("not written by an import")
         self.model = model
-        self.special: Mapping[str, int] = content["special"]
+        # Earlier imports wrote -1 for a missing piece, and had BOS before every document.
+        self.special: Mapping[str, int] = {k: v for k, v in content["special"].items() if v >= 0}
+        self._begins: list[int] | None = content.get(BEGINS)
         self._size: int = content["size"]
         try:
             self._tokenizer: Any = Tokenizer.from_str(json.dumps(content["tokenizer"]))
@@ -43,9 +46,15 @@ class Imported:
         self._tokenizer.no_padding()
 
     @classmethod
-    def of(cls, tokenizer: str, special: Mapping[str, int], size: int) -> "Imported":
-        """Return the codec of the content of a tokenizer.json, for an embedding of `size` rows."""
+    def of(
+        cls, tokenizer: str, special: Mapping[str, int], size: int,
+        begins: Sequence[int] | None = None,
+    ) -> "Imported":  # fmt: skip
+        """Return the codec of the content of a tokenizer.json, for an embedding of `size` rows.
+        `begins`: the pieces that each document begins with, in place of BOS.
+        """
         content = {"special": dict(special), "size": size, "tokenizer": json.loads(tokenizer)}
+        content |= {} if begins is None else {BEGINS: list(begins)}
         return cls(json.dumps(content, ensure_ascii=False).encode())
 
     @property
@@ -63,21 +72,25 @@ class Imported:
         leads every text.
         """
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        before = [self._known("bos")] if bos else self._lead
-        after = [self._known("eos")] if eos else []
+        before = self.begins if bos else self._lead
+        after = [special_of(self).end] if eos else []
         return [before + item.ids + after for item in found]
 
-    def _known(self, name: str) -> int:
-        if self.special[name] == NONE:
-            raise UserError(f"the tokenizer has no {name} piece, which this model needs")
-        return self.special[name]
+    @property
+    def begins(self) -> list[int]:
+        """The pieces that each document begins with.
+
+        Raises:
+          UserError: if that is BOS, and there is none.
+        """
+        return [special_of(self).begin] if self._begins is None else self._begins
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec. A BOS at the beginning may be the same piece as EOS."""
         ids = [int(i) for i in ids]
-        if ids[:1] == [self.special["bos"]]:
+        if ids[:1] == [self.special.get("bos")]:
             ids = ids[1:]
-        text = takewhile(lambda i: i != self.special["eos"], ids)
+        text = takewhile(lambda i: i != self.special.get("eos"), ids)
         return self._tokenizer.decode(list(text), skip_special_tokens=True)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -98,13 +111,22 @@ class Imported:
 
     def leads(self) -> dict[str, int]:
         """Return the piece that the tokenizer puts before a text that ends with EOS, if any."""
-        found = self.around
-        return {LEAD: found[0]} if len(found) == 2 and found[1] == self.special["eos"] else {}
+        before, after = self.around
+        return {LEAD: before[0]} if len(before) == 1 and after == [self.special["eos"]] else {}
 
     @property
-    def around(self) -> list[int]:
-        """The tokenizer's own special pieces around a text."""
-        return self._tokenizer.encode("").ids
+    def around(self) -> tuple[list[int], list[int]]:
+        """The tokenizer's own special pieces before and after a text."""
+        both = self._tokenizer.encode("").ids
+        if not both:
+            return [], []
+        texts = (self._tokenizer.id_to_token(i) for i in range(self._size))
+        for text in filter(None, texts):
+            inner = self._tokenizer.encode(text, add_special_tokens=False).ids
+            if inner and not {*inner} & {*both}:
+                first = self._tokenizer.encode(text).ids.index(inner[0])
+                return both[:first], both[first:]
+        return both, []  # it has no other piece
 
     @property
     def rows_needed(self) -> int:

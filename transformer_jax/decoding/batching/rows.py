@@ -67,7 +67,7 @@ def request_of(
             place, owners[device, i] = device * size + i, number
             request.src_ids[place, : len(sentence.ids)] = sentence.ids
             request.src_lengths[place], request.first[place] = len(sentence.ids), sentence.first
-            request.prefix[place, : len(sentence.prefix)] = sentence.prefix
+            request.prefix[place, : len(sentence.prefix)] = np.add(sentence.prefix, 1)
             request.limits[place], request.least[place] = sentence.limit, sentence.least
             request.seeds[place], request.words[place] = sentence.seed, sentence.words
             if request.shortlist is not None:

@@ -178,13 +178,12 @@ class BeamSearch:
         values = jnp.maximum(values, 2 * NOTHING)
         if not state.request.prefix.shape[1]:
             return values, parents, tokens
-        forced = forced_tokens(state)[:, None]
+        known, forced = (x[:, None] for x in forced_tokens(state))
         forced_columns = columns_of(shortlist, forced)
         only = jnp.take_along_axis(logits[:, 0], forced_columns, axis=1) + offset[:, :1]
         only = jnp.where(jnp.arange(count)[None] == 0, only, 2 * NOTHING)
-        fixed = forced > 0
         return (
-            jnp.where(fixed, only, values),
-            jnp.where(fixed, 0, parents),
-            jnp.where(fixed, forced, tokens),
+            jnp.where(known, only, values),
+            jnp.where(known, 0, parents),
+            jnp.where(known, forced, tokens),
         )

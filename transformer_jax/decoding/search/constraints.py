@@ -45,9 +45,9 @@ def constrain(
 
 def _without_special(logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
     """Mask what `banned_tokens` marks if special pieces come first, wherever they are."""
-    pad, bos, eos = state.special
+    eos = state.special.end
     shortlist, size = state.request.shortlist, logits.shape[2]
-    never = marked(shortlist, tuple({pad, bos} - {eos, -1}), size)
+    never = marked(shortlist, tuple(state.special.unwritten), size)
     end = marked(shortlist, (eos,), size) & too_early(state)[:, None]
     return jnp.where((never | end)[:, None], -jnp.inf, logits)
 

@@ -51,7 +51,8 @@ class SearchRequest:
     first: Int[Array | np.ndarray, "B"]  # the token before the output: BOS, mostly
     limits: Int[Array | np.ndarray, "B"]  # most tokens, including EOS; 0 skips the sentence
     least: Int[Array | np.ndarray, "B"]  # fewest tokens, including EOS, unless limits is lower
-    prefix: Int[Array | np.ndarray, "B P"]  # tokens that the output begins with; 0 is padding
+    # Tokens that the output begins with, each plus 1, since any may be token 0; then zeros.
+    prefix: Int[Array | np.ndarray, "B P"]
     seeds: Int[Array | np.ndarray, "B"]  # for random numbers
     words: Int[Array | np.ndarray, "B"]  # in the source's text, for a constraint
     asked: Asked | None = None  # None: the search's own numbers

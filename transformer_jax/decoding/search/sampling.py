@@ -102,8 +102,8 @@ class Sampling:
         """Extend the active sentences by the tokens chosen by some logits, or by forced ones."""
         pad, _, eos = self.special
         ended = has_ended(old)
-        forced = forced_tokens(old)[:, None]
-        tokens = jnp.where(forced > 0, forced, tokens)
+        known, forced = forced_tokens(old)
+        tokens = jnp.where(known[:, None], forced[:, None], tokens)
         columns = columns_of(old.request.shortlist, tokens)[:, :, None]
         chosen = jnp.take_along_axis(logits, columns, axis=2)[:, :, 0]
         gain = chosen - jax.nn.logsumexp(logits, axis=-1)

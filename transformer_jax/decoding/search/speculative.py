@@ -110,7 +110,7 @@ class Speculative:
             new = self.rule.follow(state, given, tokens, going)
             same = (last_tokens(new)[:, :, 0] == proposed) & (proposed >= 0)
             ended = has_ended(state)
-            asked = (proposed >= 0) & ~ended & (forced_tokens(state) == 0)[:, None]
+            asked = (proposed >= 0) & ~ended & ~forced_tokens(state)[0][:, None]
             counts = jnp.stack([asked.sum(1), (asked & same).sum(1)], axis=1)
             counts = jnp.where(going[:, None], counts, 0).astype(jnp.int32)
             assert state.drafts is not None
@@ -168,8 +168,9 @@ class ByModel:
             here, last = carry
             logits, _, own = draft.step(here.model_state, last, here.position[:, None], active)
             logits = rule.filtered(at_least_float32(logits[:, :, 0]), here)
-            forced = forced_tokens(here)[:, None]
-            tokens = jnp.where(forced > 0, forced, rule.draw(logits, here, _PROPOSED))
+            known, forced = forced_tokens(here)
+            drawn = rule.draw(logits, here, _PROPOSED)
+            tokens = jnp.where(known[:, None], forced[:, None], drawn)
             tokens = tokens.astype(jnp.int32)
             return (imagined(here, tokens, own), tokens[:, :, None]), (tokens, logits)
 

@@ -233,10 +233,11 @@ def banned_tokens(state: SearchState) -> Bool[Array, "B W b"] | None:
     return jnp.broadcast_to(banned[:, None], shape)
 
 
-def forced_tokens(state: SearchState) -> Int[Array, "B"]:
-    """Return the next token of the prefix, or 0 if there is none."""
+def forced_tokens(state: SearchState) -> tuple[Bool[Array, "B"], Int[Array, "B"]]:
+    """Return which sentences have a next token of their prefix, and that token."""
     prefix = jnp.asarray(state.request.prefix)
     if not prefix.shape[1]:
-        return jnp.zeros_like(state.position)
+        return jnp.zeros_like(state.done), jnp.zeros_like(state.position)
     here = jnp.arange(prefix.shape[1])[None] == state.position[:, None]
-    return jnp.where(here, prefix, 0).sum(1)
+    number = jnp.where(here, prefix, 0).sum(1)
+    return number > 0, jnp.maximum(number - 1, 0)

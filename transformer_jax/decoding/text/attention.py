@@ -98,7 +98,7 @@ def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
 
     Words are those of the text: a ▁ followed by another begins none, and joins the next word.
     """
-    pieces = tokenizer.pieces(token for token in ids if token != tokenizer.special["eos"])
+    pieces = tokenizer.pieces(token for token in ids if token != tokenizer.special.get("eos"))
     found: list[int] = []
     count, begins = 0, True
     for piece in pieces:

@@ -72,7 +72,7 @@ class Generator:
         self._cut_at = cut_at
         forbidden = [codec.piece_id(piece) for piece in config.forbidden]
         if objective.document == "file" and self._prompting.continued:  # trained without EOS
-            forbidden.append(codec.special["eos"])
+            forbidden.append(special_of(codec).end)
         self.special = special_of(codec)
         self.search = make_search(config, n_best, forbidden, self.special)
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
@@ -143,7 +143,7 @@ class Generator:
         sentence = self.sentence(read, 0, number, max_tokens)
         params = held(self.models, params, self.draft)
         text = functools.partial(self.text, read)
-        parts = Parts(text, sentence.limit, self.special.eos, stop)
+        parts = Parts(text, sentence.limit, self.special.end, stop)
         yield parts.shown
         for piece in self._alone(params, sentence).pieces():
             yield parts.add([piece])

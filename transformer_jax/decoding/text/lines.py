@@ -105,7 +105,7 @@ class Lines:
         begun, short = prefix[: limit - 1], None
         if self._lexicon is not None:
             short = self._lexicon.shortlist(ids, self.shortlist, self._needed(begun))
-        return Sentence(ids, limit, least, begun, seed, line, self._special.bos, shortlist=short)
+        return Sentence(ids, limit, least, begun, seed, line, self._special.begin, shortlist=short)
 
     @property
     def shortlist(self) -> int:
@@ -114,7 +114,7 @@ class Lines:
 
     def _needed(self, prefix: Sequence[int]) -> list[int]:
         """Return the pieces that a shortlist must contain, to begin with a prefix and to end."""
-        needed = {*prefix, *self._tokenizers.tgt.special.values()} - {-1}
+        needed = {*prefix, *self._tokenizers.tgt.special.values()}
         if len(needed) > self.shortlist:
             raise UserError(
                 f"config.decoding.shortlist={self.config.shortlist}: the prefix and the special "

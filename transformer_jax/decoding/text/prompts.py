@@ -6,26 +6,33 @@ from itertools import chain
 from typing import NamedTuple
 
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
-from transformer_jax.data.codecs.codec import Codec, shortened, symbols_of
+from transformer_jax.data.codecs.codec import Codec, shortened, special_of, symbols_of
 from transformer_jax.errors import UserError
 
 
 def _continued(
     codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None
 ) -> list[int]:
-    """Return what a language model reads: where documents are lines, the beginning of one.
+    """Return what a language model reads: the beginning of a document, or of a part of one."""
+    (ids,) = codec.encode([prompt], bos=objective.prompts_begin, eos=False)
+    return ids or [_first(codec)]
 
-    Where they are files, nearly every training window begins in the middle of one, and so does a
-    prompt: with BOS, which training hardly ever sees there, predictions are worse.
-    """
-    (ids,) = codec.encode([prompt], eos=False)
-    return ids if ids and objective.document == "file" else [codec.special["bos"], *ids]
+
+def _first(codec: Codec) -> int:
+    """Return what is read where there is no prompt."""
+    bos = special_of(codec).bos
+    if bos is None:
+        raise UserError(
+            "prompt: is empty, and the tokenizer has no BOS to begin a text with; give at least "
+            "one character"
+        )
+    return bos
 
 
 def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None) -> list[int]:
     """Return what is read of a source, with its EOS, and the piece that a target begins with."""
     (ids,) = codec.encode([prompt])
-    return [*(ids if most is None else shortened(ids, most)), codec.special["bos"]]
+    return [*(ids if most is None else shortened(ids, most)), special_of(codec).begin]
 
 
 def _lost(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None) -> list[int]:
@@ -43,7 +50,7 @@ def _lost(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | Non
         texts = codec.encode(parts, eos=False)
         known = ([named[x]] if x in named else y for x, y in zip(parts, texts, strict=True))
         ids = [*chain(*known), ids[-1]]
-    return [*ids, codec.special["bos"]]
+    return [*ids, special_of(codec).begin]
 
 
 class Prompting(NamedTuple):

@@ -39,7 +39,9 @@ class PairScore(NamedTuple):
 class TextScore(NamedTuple):
     """A language model's score of one text."""
 
-    ids: list[int]  # all that are predicted: EOS too if documents are lines, never BOS
+    # All that are predicted: EOS too if documents are lines, never what documents begin with, or
+    # the first piece of the text if that is nothing.
+    ids: list[int]
     log_probs: list[float]  # of each piece, nats
     pieces: list[str]
     # How many characters and bytes they represent, EOS as one; None if the codec does not
@@ -122,15 +124,26 @@ def score_texts(
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded), special_of(codec))
     parts = log_probs_of(model, params, objective, store, tokens_per_batch)
     joined = np.concatenate([*parts, np.zeros(0)])  # windows are in the order of the texts
-    labels = [ids[1:] for ids in encoded]  # all but BOS
+    labels = [ids[1:] for ids in encoded]
     ends = np.cumsum([len(ids) for ids in labels])[:-1]
     scores = []
-    for text, ids, found in zip(texts, labels, np.split(joined, ends), strict=True):
-        kept = codec.decode(ids) == text
-        characters, size = (n + frame.eos for n in (len(text), len(text.encode())))
-        units = (characters, size) if kept else (None, None)
+    each = zip(texts, encoded, labels, np.split(joined, ends), strict=True)
+    for text, whole, ids, found in each:
+        units = _units(codec, text, whole, ids, frame.eos)
         scores.append(TextScore(ids, found.tolist(), codec.pieces(ids), *units))
     return scores
+
+
+def _units(
+    codec: Codec, text: str, whole: list[int], ids: list[int], eos: bool
+) -> tuple[int, int] | tuple[None, None]:
+    """Return how many characters and bytes the predicted pieces of a text represent, if known."""
+    if codec.decode(ids) != text:
+        first = codec.decode(whole[:1])
+        if codec.decode(whole) != text or not text.startswith(first):
+            return None, None
+        text = text.removeprefix(first)
+    return len(text) + eos, len(text.encode()) + eos
 
 
 def validation_log_probs(

@@ -45,7 +45,12 @@ def make_search(
     config: DecodingConfig, wanted: int, forbidden: Sequence[int], special: Special = OURS,
     constraint: Constraint | None = None,
 ) -> Search:  # fmt: skip
-    """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces."""
+    """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces.
+
+    Raises:
+      UserError: if the tokenizer has no EOS, by which a search knows the end of a text.
+    """
+    special = special._replace(eos=special.end)
     if config.search == "beam" and config.beam_size > 1:
         return BeamSearch.of(config, wanted, tuple(forbidden), special, constraint)
     rule = Sampling.of(config, tuple(forbidden), special, constraint)

@@ -27,6 +27,7 @@ from transformer_jax.decoding.text.searching import (
     Draft,
     stepper_maker,
     together,
+    until_eos,
 )
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -139,7 +140,7 @@ class Alone(NamedTuple):
                 tokens, position, drafts, (done,) = jax.device_get(now)
                 pieces = tokens[0, 0, shown + 1 : position[0] + 1].tolist()
                 shown = position[0]
-                yield from (piece for piece in pieces if piece != search.special.pad)
+                yield from until_eos(pieces, search.special)  # PAD may be EOS
         finally:  # also if nobody wants the rest
             self._count(position, drafts)
 

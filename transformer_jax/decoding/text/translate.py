@@ -187,7 +187,7 @@ class Translator(Lines):
         src, tgt = self._tokenizers
         source_words = [count_words(src, part.ids) for part in parts]
         return [
-            join(items, source_words, [count_words(tgt, x.ids) for x in items], self._special.eos)
+            join(items, source_words, [count_words(tgt, x.ids) for x in items], self._special.end)
             for items in alike(found)
         ]
 

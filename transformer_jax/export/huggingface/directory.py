@@ -12,7 +12,7 @@ import numpy as np
 
 from transformer_jax.allowed import refused
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
@@ -103,7 +103,7 @@ def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str,
     """Return the content of config.json."""
     special = generation.special_words(codec)
     if family.encodes:  # the output begins with our BOS
-        special |= {"is_encoder_decoder": True, "decoder_start_token_id": codec.special["bos"],
+        special |= {"is_encoder_decoder": True, "decoder_start_token_id": special_of(codec).begin,
                     "forced_eos_token_id": None}  # fmt: skip
     return {
         "model_type": family.model_type,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax.config import DataConfig, DecodingConfig, Experiment
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 
 # Settings that change the text in Hugging Face and have no counterpart here, with neutral values.
@@ -63,7 +63,7 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     if experiment.objective.kind == "translate":
         source = experiment.data.max_length
         longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
-    never = _never(codec) | {codec.piece_id(piece) for piece in decoding.forbidden}
+    never = special_of(codec).unwritten | {codec.piece_id(piece) for piece in decoding.forbidden}
     found: dict[str, Any] = {
         **special_words(codec),
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
@@ -74,7 +74,7 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     else:
         found["max_new_tokens"] = min(longest, limit or longest)
     if experiment.model.architecture == "encoder_decoder":
-        found["decoder_start_token_id"] = codec.special["bos"]
+        found["decoder_start_token_id"] = special_of(codec).begin
     if decoding.search == "sample":
         return found | {
             "do_sample": True, "temperature": decoding.temperature, "top_k": decoding.top_k,
@@ -87,8 +87,7 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
 
 def special_words(codec: Codec) -> dict[str, Any]:
     """Return the ids of special pieces by their keys in config.json."""
-    ids = {name: codec.special[name] for name in ("pad", "bos", "eos")}
-    return {f"{name}_token_id": None if piece < 0 else piece for name, piece in ids.items()}
+    return {f"{name}_token_id": codec.special.get(name) for name in ("pad", "bos", "eos")}
 
 
 def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
@@ -97,7 +96,8 @@ def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
     Raises:
       UserError: if there is no such search.
     """
-    suppressed = {*(words.get("suppress_tokens") or ())} & {*range(codec.size)} - _never(codec)
+    never = special_of(codec).unwritten
+    suppressed = {*(words.get("suppress_tokens") or ())} & {*range(codec.size)} - never
     common: dict[str, Any] = {
         "length_penalty": "power",
         "alpha": _or(words.get("length_penalty"), 1.0),
@@ -140,11 +140,6 @@ def ignored(words: Mapping[str, Any], encodes: bool, limit: int | None = None) -
     if words.get("do_sample") and (words.get("num_beams") or 1) > 1:
         found.append(f"num_beams={words['num_beams']}: not imported, sampling has no beams here")
     return found
-
-
-def _never(codec: Codec) -> set[int]:
-    """Return the special pieces that no search generates."""
-    return {codec.special["pad"], codec.special["bos"]} - {codec.special["eos"], -1}
 
 
 def _or(value: Any, default: Any) -> Any:

@@ -6,21 +6,20 @@ such as "</s>".
 
 import copy
 import json
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.characters import Characters
 from transformer_jax.data.codecs.codec import SPELLED, Codec, symbols_of
-from transformer_jax.data.codecs.imported import LEAD, NONE, Imported
+from transformer_jax.data.codecs.imported import LEAD, Imported
 from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.codecs.wordpiece import WordPiece
 from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface import special_ids
 
-log = logging.getLogger("transformer_jax")
 _PAD, _BOS, _EOS, _UNK = SPELLED
 _NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces with names in Hugging Face
 # Their names in tokenizers of encoders, and their spellings in BERT and RoBERTa.
@@ -35,8 +34,7 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
       UserError: if `tokenizers` is not installed.
     """
     words: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    special = {name: piece for name, piece in codec.special.items() if piece != NONE}
-    special.pop(LEAD, None)
+    special = {name: piece for name, piece in codec.special.items() if name != LEAD}
     spelled = dict(zip(special, codec.pieces(special.values()), strict=True))
     words |= {f"{name}_token": spelled.pop(name) for name in _NAMED if name in spelled}
     words |= {"extra_special_tokens": list(spelled.values())} if spelled else {}
@@ -44,8 +42,10 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
         named = {theirs: words.get(ours) for ours, theirs in _OF_ENCODERS.items()}
         words |= {name: piece for name, piece in named.items() if piece is not None}
         words["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    if experiment.model.architecture == "decoder":  # generate reads a batch from its right end
+        words["padding_side"] = "left"
     if isinstance(codec, Imported):
-        content = json.dumps(codec.tokenizer, ensure_ascii=False)
+        content = _imported(codec, experiment)
     else:
         content = _built(codec, experiment)
     words |= {"clean_up_tokenization_spaces": False}
@@ -54,6 +54,25 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
         encoder = experiment.model.architecture == "encoder"
         words["model_max_length"] = min(limit, experiment.objective.window) if encoder else limit
     return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
+
+
+def _imported(codec: Imported, experiment: Experiment) -> str:
+    """Return an imported tokenizer.json, with what generate reads before a prompt."""
+    content = codec.tokenizer
+    if experiment.model.architecture == "decoder":
+        read = codec.begins if experiment.objective.prompts_begin else []
+        if codec.around != (read, []):
+            content["post_processor"] = _before(read, codec)
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _before(read: Sequence[int], codec: Codec) -> dict[str, Any]:
+    """Return the post-processor that puts these pieces before a text."""
+    one, two = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    bos = [{"SpecialToken": {"id": "BOS", "type_id": 0}}] if read else []
+    pieces = {"BOS": {"id": "BOS", "ids": [*read], "tokens": codec.pieces(read)}} if read else {}
+    return {"type": "TemplateProcessing", "single": [*bos, one], "pair": [*bos, one, two],
+            "special_tokens": pieces}  # fmt: skip
 
 
 def _built(codec: Codec, experiment: Experiment) -> str:
@@ -85,8 +104,8 @@ def _frames(experiment: Experiment) -> tuple[str, str | None]:
     in_file = experiment.objective.document == "file"
     if experiment.model.architecture == "encoder_decoder":
         return f"$A {_EOS}", None
-    if experiment.model.architecture == "decoder":  # a prompt; with whole files, it has no BOS
-        return f"{_BOS} $A" if experiment.objective.document == "line" else "$A", None
+    if experiment.model.architecture == "decoder":  # a prompt, as generate reads it
+        return f"{_BOS} $A" if experiment.objective.prompts_begin else "$A", None
     return f"{_BOS} $A" + f" {_EOS}" * (not in_file), f"{_BOS} $A {_EOS} $B:1 {_EOS}:1"
 
 
@@ -193,20 +212,19 @@ def read(
             f"{path}: cannot be read; write one with transformers.AutoTokenizer.from_pretrained"
             "(...).save_pretrained(...)"
         ) from None
-    special = {name: _id(words, f"{name}_token_id", rows) for name in ("pad", "bos", "eos")}
-    if words.get("decoder_start_token_id") is not None:  # the first piece of an output
-        special["bos"] = _id(words, "decoder_start_token_id", rows)
+    special = special_ids.special_ids(words, rows, architecture)
+    begins = None
     try:
         text = content.decode()
-        model = json.loads(text)["model"]
-        codec = Imported.of(text, special | {"unk": NONE}, rows)
-        unknown = [piece for piece in [model.get("unk_token")] if piece and codec.has(piece)]
-        special["unk"] = codec.piece_id(unknown[0]) if unknown else model.get("unk_id", NONE)
+        codec = Imported.of(text, special, rows)
+        special |= _unknown(json.loads(text)["model"], codec)
         if architecture == "encoder":
             special |= _of_encoder(words, codec)
         if architecture == "encoder_decoder":
-            special |= _lead(path, codec)
-        codec = Imported.of(text, special, rows)
+            special |= codec.leads()
+        if architecture == "decoder":
+            begins, special = special_ids.begins(codec, special)
+        codec = Imported.of(text, special, rows, begins)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not a tokenizer ({error})") from None
     if codec.rows_needed > rows:
@@ -214,18 +232,18 @@ def read(
             f"{path}: has {codec.rows_needed} pieces, but the model's embedding {rows} rows; call "
             "model.resize_token_embeddings(len(tokenizer)) and save both again"
         )
+    if architecture == "encoder":
+        _check_encoder(path, codec)
+    special_ids.warn_of_others(path, codec, architecture)
     return codec
 
 
-def _lead(path: Path, codec: Imported) -> dict[str, int]:
-    """Return the piece before every text, if there is one."""
-    lead, around = codec.leads(), codec.around
-    read = [*lead.values(), codec.special["eos"]]
-    if around and around != read:
-        theirs, ours = (" ".join(codec.pieces(ids)) for ids in (around, read))
-        log.warning("%s: Hugging Face reads %r around a text, but here only %r is read: outputs "
-                    "will differ", path, theirs, ours)  # fmt: skip
-    return lead
+def _unknown(model: Mapping[str, Any], codec: Imported) -> dict[str, int]:
+    """Return the piece for unknown characters, if there is one."""
+    piece, number = model.get("unk_token"), model.get("unk_id")
+    if piece and codec.has(piece):
+        return {"unk": codec.piece_id(piece)}
+    return {} if number is None else {"unk": number}
 
 
 def _of_encoder(words: Mapping[str, Any], codec: Imported) -> dict[str, int]:
@@ -239,12 +257,11 @@ def _of_encoder(words: Mapping[str, Any], codec: Imported) -> dict[str, int]:
     return found
 
 
-def _id(words: Mapping[str, Any], name: str, rows: int) -> int:
-    """Return the first of the ids that a config may name, or NONE."""
-    ids = words.get(name)
-    first = [*ids, NONE][0] if isinstance(ids, list) else ids
-    if first is None:
-        return NONE
-    if type(first) is not int or first >= rows:
-        raise UserError(f"{name}={ids!r}: must be the number of a piece, less than {rows}")
-    return max(first, NONE)
+def _check_encoder(path: Path, codec: Imported) -> None:
+    for ours, theirs in _OF_ENCODERS.items():
+        usual = _USUAL[ours.removesuffix("_token")]
+        if ours.removesuffix("_token") not in codec.special:
+            raise UserError(
+                f"{path}: has no piece {' or '.join(usual)}, which is read with every text; name "
+                f"the one in its place as {theirs} in tokenizer_config.json"
+            )

@@ -5,17 +5,18 @@ import shutil
 from pathlib import Path
 
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import Experiment
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.directory import ignored, read
+from transformer_jax.export.huggingface.special_ids import reads
 from transformer_jax.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
 
 
-def import_into(directory: Path, workdir: str | Path) -> Experiment:
-    """Create a work directory, with checkpoint 0, from a directory that `save_pretrained` wrote.
+def import_into(directory: Path, workdir: str | Path) -> str:
+    """Create a work directory, with checkpoint 0, from a directory that `save_pretrained` wrote;
+    return a line that says what the model reads of a text.
 
     Raises:
       UserError: if the model cannot be imported, or the work directory already holds a run.
@@ -39,4 +40,4 @@ def import_into(directory: Path, workdir: str | Path) -> Experiment:
         if new:  # so that the same command can be tried again
             shutil.rmtree(place.path, ignore_errors=True)
         raise
-    return experiment
+    return reads(codecs.src, experiment.model.architecture)
