@@ -5,9 +5,9 @@ of `transformers`, which hold the defaults and aliases of every family.
 from dataclasses import replace
 
 import pytest
+from export.test_huggingface import of
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from export.test_huggingface import of
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.families import FAMILIES
 from transformer_jax.export.huggingface.family import Fixed, Word, from_words, to_words
@@ -41,8 +41,8 @@ def small(family) -> dict:
     return {"lm_head": False, **to_words(family, replace(of(family), d_model=192, d_ff=768))}
 
 
-def groups(family) -> dict[str, list[str]]:
-    """Return {key: the keys with the same field, which are meant to be equal}."""
+def groups(family) -> list[list[str]]:
+    """Return the keys of each field, which are meant to be equal."""
     found: dict[str, list[str]] = {}
     for name, word in family.words:
         if isinstance(word, Word | Fixed) and name != "lm_head":
@@ -50,7 +50,7 @@ def groups(family) -> dict[str, list[str]]:
             found.setdefault(field, []).append(name.partition(".")[0])
         elif name != "lm_head":
             found[name] = [name]
-    return {keys[0]: keys for keys in found.values()}
+    return [*found.values()]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -60,7 +60,7 @@ def test_missing_and_null_keys_mean_what_they_mean_to_their_class(name):
     whole = small(family)
     assert meaning(family, whole) == meaning(family, by_their_class(family, whole)) is not None
     cases = [([], {"lm_head": False})]
-    for first, keys in groups(family).items():
+    for keys in groups(family):
         cases.append((keys, {k: v for k, v in whole.items() if k not in keys}))
         cases.append((keys, whole | dict.fromkeys(keys)))
     for keys, words in cases:

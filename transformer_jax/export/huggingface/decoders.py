@@ -129,7 +129,7 @@ GPT2 = Family(
     },
     in_out=True,
     tables=("lm_head.weight",),
-    drops=("attn.bias", "attn.masked_bias"),
+    drops=("attn.bias", "attn.masked_bias", "crossattention.bias"),
 )  # fmt: skip
 
 # Touvron et al. 2023, arXiv:2302.13971.
@@ -193,7 +193,6 @@ LLAMA = Family(
     },
     whole_heads=True,
     tables=("lm_head.weight",),
-    drops=("rotary_emb.inv_freq",),
 )  # fmt: skip
 
 # OLMo et al. 2025, arXiv:2501.00656.

@@ -62,7 +62,7 @@ BERT = Family(
     },
     tables=("cls.predictions.decoder.weight",),
     # The bias of pieces under another name, in files of older versions.
-    drops=("embeddings.position_ids", "cls.predictions.decoder.bias"),
+    drops=("cls.predictions.decoder.bias",),
     others=("pooler.", "cls.seq_relationship."),
 )  # fmt: skip
 BERT_PAIRS = BERT._replace(

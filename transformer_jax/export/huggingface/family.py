@@ -174,7 +174,12 @@ def from_words(family: Family, words: Mapping[str, Any]) -> ModelConfig:
     fields, problems = _fields(family, words)
     for problem in problems:
         raise problem
-    return replace(ModelConfig(dropout_rate=0.0), **fields)
+    try:
+        return replace(ModelConfig(dropout_rate=0.0), **fields)
+    except UserError as error:  # which names our field
+        field = str(error).partition("=")[0]
+        keys = [key for key, word in family.words if getattr(word, "field", None) == field]
+        raise UserError(f"{keys[0]}: {error}" if keys else str(error)) from None
 
 
 def problems(family: Family, words: Mapping[str, Any]) -> list[UserError]:

@@ -84,6 +84,7 @@ OPT = Family(
         "relative_positions": "none", "biases": _ALL,
     },
     tables=("lm_head.weight",),
+    drops=("decoder.version",),
     offset=2,
 )  # fmt: skip
 
@@ -139,7 +140,7 @@ GPT_NEOX = Family(
     },
     per_head=True,
     tables=("embed_out.weight",),
-    drops=("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq"),
+    drops=("attention.bias", "attention.masked_bias"),
 )  # fmt: skip
 
 # BigScience 2022, arXiv:2211.05100. Its GELU has sqrt(2 / pi) to eight digits, as in float32.

@@ -140,6 +140,7 @@ BART = MARIAN._replace(
     nearly={},
     halves=False,
     sinusoids=(),
+    drops=("encoder.version", "decoder.version"),
     offset=2,
 )  # fmt: skip
 # BART with norms before sub-layers (Liu et al. 2020, arXiv:2001.08210).
@@ -247,6 +248,8 @@ T5 = Family(
     },
     tables=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
     caches_as_encoder=True,
+    # A table of the first version's cross-attention, which has never been read.
+    drops=("EncDecAttention.relative_attention_bias.weight",),
 )  # fmt: skip
 T5_GATED = T5._replace(
     modules=_t5_modules({"gate": "wi_0", "up": "wi_1", "down": "wo"}),
