@@ -58,6 +58,7 @@ MUST_STAY = (
     "model.num_encoder_layers", "model.num_decoder_layers", "model.dropout_rate",
     "model.attention_dropout_rate", "model.activation_dropout_rate", "model.residual",
     "model.layer_drop_rate", "model.embedding_norm", "model.embedding_scale", "model.logits_scale",
+    "model.logits_bias",
     "model.layer_sharing", "model.initializer",
     "model.norm", "model.norm_epsilon", "model.activation", "model.positions",
     "model.biases", "model.score_scale", "model.attention_temperature", "model.query_key_norm",

@@ -82,6 +82,8 @@ ELMO = (
 OWN_FIELDS = {
     "recurrent": RECURRENT, "elmo": ELMO, "decomposable_attention": DECOMPOSABLE
 }  # fmt: skip
+# The architectures whose logits of pieces may have a bias; an encoder's head has one anyway.
+WRITERS = ("encoder_decoder", "decoder", "two_stream", "prefix_decoder")
 ROTARY = ("rope", "rope_interleaved")
 SCALED_BY_LENGTH = ("llama3", "yarn")  # values of rope_scaling
 LATENT_POSITIONS = ("none", *ROTARY, "alibi", "t5", "toeplitz")  # go with "latent"

@@ -76,6 +76,7 @@ NEUTRAL: Allowed = {
     "relative_clip": ANY,
     "share_relative_positions": (None,),
     "embedding_norm": ("none",),
+    "logits_bias": (False,),
     "layer_sharing": ("none",),
     "initializer": ("xavier", "t5", "gpt2"),  # used at the start of training only
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; an engine chooses its own

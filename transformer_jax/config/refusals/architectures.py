@@ -11,6 +11,7 @@ from transformer_jax.config.words import (
     RECURRENT,
     STEM_FIELDS,
     TWO_WAY,
+    WRITERS,
 )
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 def check_encoder(model: "ModelConfig") -> None:
     """Reject fields of encoders in models without one."""
+    default_unless(
+        model.architecture in WRITERS, model, "logits_bias",
+        because=f"has no effect with architecture={model.architecture!r}",
+    )  # fmt: skip
     for name in ("token_types", "pooling", "pooler"):
         among = ("encoder", "elmo", "decoder") if name == "pooling" else ("encoder",)
         default_unless(

@@ -81,7 +81,8 @@ def export(
         files["generation_config.json"] = _json(generation.write(experiment, codec))
     params = tensors.in_own_unit(jax.device_get(params), tokenizers.tgt)
     found = tensors.to_tensors(family, params)
-    found |= {name: np.zeros((1, codec.size), np.float32) for name in family.zeros}
+    if family.logits_bias:
+        found.setdefault(family.logits_bias, np.zeros((1, codec.size), np.float32))
     if family.saves_sinusoids:
         table = tensors.sinusoids(experiment.model.max_positions, experiment.model.d_model)
         found |= {name: table.copy() for name in family.sinusoids}

@@ -16,6 +16,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.export.neutral import NEUTRAL
 
 _REQUIRED = object()
+LOGITS_BIAS = "final_logits_bias"  # the name of fairseq's families
 
 
 class Word(NamedTuple):
@@ -65,7 +66,7 @@ class Family(NamedTuple):
     offset: int = 0  # unused rows before the first learned position
     in_out: bool = False  # matrices are [in out]; otherwise [out in]
     tables: tuple[str, ...] = ()  # other names under which a tied embedding may be saved
-    zeros: tuple[str, ...] = ()  # [1 V], which our model does not have
+    logits_bias: str | None = None  # the tensor of a bias of logits, [1 V], which is always saved
     halves: bool = False  # sinusoids are all sines, then all cosines; ours alternate
     sinusoids: tuple[str, ...] = ()  # names under which their table may be saved
     saves_sinusoids: bool = False
@@ -197,8 +198,8 @@ def _fields(family: Family, words: Mapping[str, Any]) -> tuple[dict[str, Any], l
         if isinstance(word, Word) and not word.read:
             continue
         name = said.get(key, key)  # as in the file
-        theirs = _look_up(family, known, key, word)
         try:
+            theirs = _look_up(family, known, key, word)
             if isinstance(word, Fixed):
                 _check_fixed(name, word, theirs)
             elif isinstance(word, Part):
@@ -231,7 +232,10 @@ def _look_up(family: Family, words: Mapping[str, Any], name: str, word: Word | P
     if found is None and default is not _REQUIRED:
         return default
     neutral = word.value if isinstance(word, Fixed) else default
-    return family.defaults.get(name, neutral)
+    found = family.defaults.get(name, neutral)
+    if found is _REQUIRED:
+        raise UserError(f"{name}: missing")
+    return found
 
 
 def _check_fixed(name: str, word: Fixed, theirs: Any) -> None:

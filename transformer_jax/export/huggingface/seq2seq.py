@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax.export.huggingface.decoders import ACTIVATIONS, ATTENTION
-from transformer_jax.export.huggingface.family import Family, Fixed, Word
+from transformer_jax.export.huggingface.family import LOGITS_BIAS, Family, Fixed, Word
 
 _SEQ2SEQ = {"architecture": "encoder_decoder", "tied_embeddings": "all"}
 
@@ -46,6 +46,7 @@ MARIAN = Family(
         "encoder/final_norm": "model.encoder.layer_norm",
         **_bart_layers("decoder"),
         "decoder/final_norm": "model.decoder.layer_norm",
+        "logits_bias": LOGITS_BIAS,
     },
     words=(
         ("d_model", Word("d_model")),
@@ -63,6 +64,9 @@ MARIAN = Family(
         ("scale_embedding", Word("embedding_scale")),
         ("share_encoder_decoder_embeddings", Fixed(True)),
         ("tie_word_embeddings", Fixed(True)),
+        # Not a key: whether the file has a bias other than 0.
+        (LOGITS_BIAS, Word("logits_bias", ((False, False), (True, True)), default=lambda _: False,
+                           written=None)),
     ),
     defaults={
         "d_model": 1024, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096,
@@ -85,7 +89,7 @@ MARIAN = Family(
     tables=(
         "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
     ),
-    zeros=("final_logits_bias",),
+    logits_bias=LOGITS_BIAS,
     halves=True,
     sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
 )  # fmt: skip

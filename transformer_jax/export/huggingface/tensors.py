@@ -17,7 +17,7 @@ from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.values import Values
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.experts import apart, together
-from transformer_jax.export.huggingface.family import Family
+from transformer_jax.export.huggingface.family import LOGITS_BIAS, Family
 from transformer_jax.nn.positions import Sinusoidal
 
 log = logging.getLogger("transformer_jax")
@@ -58,8 +58,14 @@ def names(family: Family, shapes: Any) -> dict[str, list[str]]:
     for path in sorted(paths, key=lambda path: modules.index(module(path))):
         numbers = re.findall(r"(?:layer|expert)_(\d+)", path)
         name = family.modules[module(path)].format(*numbers)
-        found.setdefault(f"{name}.{_LEAVES[path.rpartition('/')[2]]}", []).append(path)
+        leaf = "" if _of_logits(path) else f".{_LEAVES[path.rpartition('/')[2]]}"
+        found.setdefault(f"{name}{leaf}", []).append(path)
     return found
+
+
+def _of_logits(path: str) -> bool:
+    """Whether a parameter is the bias of logits: theirs is no module's, and [1 V]."""
+    return path == "logits_bias/bias"
 
 
 def to_tensors(family: Family, params: Any) -> Tensors:
@@ -90,7 +96,7 @@ def to_tensors(family: Family, params: Any) -> Tensors:
         turned = family.in_out and paths[0].endswith("kernel")
         # A strided view would silently be written with wrong contents.
         found[name] = np.ascontiguousarray(whole.T if turned else whole)
-    return found
+    return {name: x[None] if name == family.logits_bias else x for name, x in found.items()}
 
 
 def in_own_unit(params: Any, codec: Codec) -> Any:
@@ -121,6 +127,7 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
         if short not in left:
             raise UserError(f"{name}: missing")
         whole = _floats(said[short], left.pop(short))
+        whole = whole.reshape(-1) if name == family.logits_bias else whole
         whole = whole.T if family.in_out and paths[0].endswith("kernel") else whole
         whole = whole[family.offset :] if paths[0].endswith("positions/table") else whole
         parts = [np.broadcast_to(np.float32(0), _matrix_shape(p, leaves[p].shape)) for p in paths]
@@ -206,7 +213,7 @@ def _check_left(family: Family, left: Tensors, said: Mapping[str, str]) -> None:
         if name.startswith(family.others) and family.others:
             log.info("%s: not imported, it belongs to another head", said[name])
             continue
-        if name in family.zeros and not np.any(array):
+        if name == family.logits_bias and not np.any(array):
             continue
         if full in family.sinusoids and np.allclose(
             np.asarray(array, np.float32), sinusoids(*array.shape), atol=1e-5
@@ -217,7 +224,8 @@ def _check_left(family: Family, left: Tensors, said: Mapping[str, str]) -> None:
 
 def seen(tensors: Tensors) -> dict[str, Any]:
     """Return what tensors say about a model and its config.json does not, as keys of one."""
-    return {"lm_head": _has_own_head(tensors)}
+    bias = any(np.any(x) for name, x in tensors.items() if name.endswith(LOGITS_BIAS))
+    return {"lm_head": _has_own_head(tensors), LOGITS_BIAS: bias}
 
 
 def _has_own_head(tensors: Tensors) -> bool:
@@ -259,7 +267,7 @@ def _permuted(path: str, array: np.ndarray, order: Any) -> np.ndarray:
     """Return a parameter with the channels of the residual stream in another order."""
     *_, module, leaf = path.split("/")
     inward = module in _INWARD
-    if leaf == "bias" and inward:
+    if (leaf == "bias" and inward) or _of_logits(path):
         return array
     axis = 0 if leaf == "kernel" and inward else array.ndim - 1
     return np.moveaxis(order(np.moveaxis(array, axis, 0)), 0, axis)
