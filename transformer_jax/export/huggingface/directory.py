@@ -149,7 +149,11 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
         decoding = generation.read(search, codec) if family.writes else DecodingConfig()
     most = said.get("model_max_length")
     experiment = settings.to_experiment(config, decoding, family.predicts, most)
-    return experiment, params, TokenizerPair(codec, labels or codec)
+    return (
+        experiment,
+        params,
+        TokenizerPair(codec, labels) if labels else TokenizerPair.shared(codec),
+    )
 
 
 def ignored(directory: Path, config: ModelConfig) -> list[str]:

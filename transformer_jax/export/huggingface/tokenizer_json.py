@@ -19,6 +19,7 @@ from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.codecs.wordpiece import WordPiece
 from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface import tokenizer_files
 
 log = logging.getLogger("transformer_jax")
 _PAD, _BOS, _EOS, _UNK = SPELLED
@@ -105,7 +106,7 @@ def _subwords(codec: Subwords) -> Any:
         vocabulary = {piece: number for number, (piece, _) in enumerate(pieces)}
         model = models.BPE(
             vocabulary,
-            _merges(pieces, codec),
+            tokenizer_files.merges(pieces, {*SPELLED, *symbols_of(codec.special)}),
             unk_token=_UNK,
             fuse_unk=True,
             byte_fallback=fallback,
@@ -124,26 +125,6 @@ def _subwords(codec: Subwords) -> Any:
         decoders.Strip(" ", left=1 << 16, right=0),
     ])  # fmt: skip
     return tokenizer
-
-
-def _merges(pieces: list[tuple[str, float]], codec: Codec) -> list[tuple[str, str]]:
-    """Return pairs in the order in which SentencePiece merges them: the best score of the merged
-    piece first.
-
-    Like `transformers.convert_slow_tokenizer.generate_merges`.
-    """
-    number = {piece: i for i, (piece, _) in enumerate(pieces)}
-    skipped = {*SPELLED, *symbols_of(codec.special), *(f"<0x{byte:02X}>" for byte in range(256))}
-    found = []
-    for piece, score in pieces:
-        if piece in skipped:
-            continue
-        cuts = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
-        known = [cut for cut in cuts if all(p in number and p not in skipped for p in cut)]
-        known.sort(key=lambda cut: (number[cut[0]], number[cut[1]]))
-        found += [(score, len(left), len(right), left, right) for left, right in known]
-    found.sort(key=lambda item: item[:3], reverse=True)
-    return [(left, right) for *_, left, right in found]
 
 
 def _bytes(codec: Bytes) -> Any:
@@ -189,10 +170,7 @@ def read(
     try:
         content = path.read_bytes()
     except OSError:
-        raise UserError(
-            f"{path}: cannot be read; write one with transformers.AutoTokenizer.from_pretrained"
-            "(...).save_pretrained(...)"
-        ) from None
+        content = tokenizer_files.content(directory, words).encode()
     special = {name: _id(words, f"{name}_token_id", rows) for name in ("pad", "bos", "eos")}
     if words.get("decoder_start_token_id") is not None:  # the first piece of an output
         special["bos"] = _id(words, "decoder_start_token_id", rows)
