@@ -3,16 +3,19 @@
 The forms that are read are in tests/oracle/test_huggingface_published.py.
 """
 
+import io
 import json
 
 import numpy as np
 import pytest
+import sentencepiece
 from export.test_huggingface import of
 from safetensors.numpy import save_file
 from tiny import VOCAB, random_params
 
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface import settings, tensors
+from transformer_jax.export.huggingface import settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.directory import read
 from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA
 from transformer_jax.export.huggingface.family import to_words
@@ -132,6 +135,39 @@ def test_an_output_table_of_its_own_counts_more_than_the_config(tmp_path, caplog
     with pytest.raises(UserError, match=r"tokenizer\.json: cannot be read"):  # the next to be read
         read(tmp_path)
     assert "tie_word_embeddings=True: the file has an output table of its own" in caplog.text
+
+
+def spm(text: str) -> bytes:
+    """Train a SentencePiece model of characters."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text]), model_writer=model, model_type="char", minloglevel=2
+    )
+    return model.getvalue()
+
+
+def test_a_pair_of_models_cuts_sources_and_targets_apart(tmp_path):
+    """One vocabulary in one file, which knows what a model does not."""
+    (tmp_path / "source.spm").write_bytes(spm("abc"))
+    (tmp_path / "target.spm").write_bytes(spm("xyz"))
+    pieces = ["</s>", "<unk>", *"▁abcxyz", ">>fra<<", "yz", "<pad>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(pieces)}))
+    words = {"model_type": "marian", "eos_token_id": 0, "pad_token_id": 11}
+    codec = tokenizer_json.read(tmp_path, words, 12, "encoder_decoder")
+    TokenizerPair.shared(codec).save(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("tokenizer*")) == ["tokenizer.json"]
+    pair = TokenizerPair.load(tmp_path, True, ("huggingface", "huggingface"))
+    assert pair.src.encode(["ab yz", ">>fra<<b", "bq"]) == [
+        [2, 3, 4, 2, 10, 0], [9, 2, 4, 0], [2, 4, 1, 0]  # "yz" is unknown there, as one
+    ]  # fmt: skip
+    assert pair.tgt.encode(["yz x"]) == [[2, 7, 8, 2, 6, 0]]
+    assert pair.src.digest != pair.tgt.digest
+    assert pair.tgt.decode([11, 2, 10, 2, 6, 0, 6]) == "yz x"
+    assert pair.src.special["unk"] == 1
+    assert tokenizer_json.models(codec).keys() == {"source.spm", "target.spm"}
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"^separate_vocabs=True: only a vocabulary of both"):
+        tokenizer_json.read(tmp_path, words | {"separate_vocabs": True}, 12)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,17 @@ import json
 
 import pytest
 import sentencepiece
+import torch
 import transformers as T
+from oracle.families import peer
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import transformer_jax.export.huggingface.directory as hf
+from transformer_jax.api import load
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import tokenizer_json
+from transformer_jax.export.huggingface.workdir import import_into
 
 pytestmark = [
     pytest.mark.oracle,
@@ -174,6 +178,31 @@ def test_texts_and_ids_are_those_of_their_tokenizer(name, tmp_path):
     assert {n: codec.special[n] for n in special} == {
         n: getattr(theirs, f"{n}_token_id") for n in special
     }
+
+
+def test_opus_mt_is_translated_with_and_exported_again(tmp_path):
+    """Text in, text out: logits with a bias, and a tokenizer of two models."""
+    words = marian(tmp_path)
+    model = peer(
+        "marian, biased",
+        words | {"vocab_size": words["pad_token_id"] + 1, "max_position_embeddings": 64},
+    )
+    model.save_pretrained(tmp_path)
+    import_into(tmp_path, tmp_path / "ours")
+    ours = load(tmp_path / "ours")
+    hf.export(ours.experiment, ours.params, ours.tokenizers, tmp_path / "again")
+    for directory in (tmp_path, tmp_path / "again"):
+        tokenizer = T.AutoTokenizer.from_pretrained(directory)
+        theirs = T.AutoModelForSeq2SeqLM.from_pretrained(directory)
+        assert torch.equal(theirs.final_logits_bias, model.final_logits_bias)
+        for text in LINES[:3]:
+            (found,) = theirs.generate(
+                **tokenizer(text, return_tensors="pt"), num_beams=1, max_new_tokens=9,
+                suppress_tokens=[words["pad_token_id"]],
+            )  # fmt: skip
+            expected = tokenizer.decode(found, skip_special_tokens=True)
+            given = {"max_length_ratio": 0.0, "max_extra_length": 9, "beam_size": 1}
+            assert ours.translate(text, **given) == expected
 
 
 def test_a_directory_without_any_of_these_files_says_so(tmp_path):

@@ -15,7 +15,7 @@ from transformer_jax.allowed import refused
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.disk import write_text, writing
+from transformer_jax.disk import write_bytes, write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import generation, settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.families import FAMILIES
@@ -90,6 +90,8 @@ def export(
         output.mkdir(parents=True)
         for name, text in files.items():
             write_text(output / name, text)
+        for name, model in tokenizer_json.models(codec).items():
+            write_bytes(output / name, model)
         tensors.save(output, found)
     return family
 

@@ -228,10 +228,11 @@ def _unigram(proto: Any, directory: Path, words: Words) -> str:
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Precompiled(charsmap)] * bool(charsmap) + [spaces]
     )
-    meta = {"replacement": "▁", "prepend_scheme": "always"}
     split = [pre_tokenizers.WhitespaceSplit()] if kind != "pegasus" else []
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, pre_tokenizers.Metaspace(**meta)])
-    tokenizer.decoder = decoders.Metaspace(**meta)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [*split, pre_tokenizers.Metaspace("▁", "always")]
+    )
+    tokenizer.decoder = decoders.Metaspace("▁", "always")
     return _finished(tokenizer, directory, words, frames, more)
 
 
@@ -263,12 +264,12 @@ def _marian(directory: Path, words: Words) -> str:
     if words.get("separate_vocabs"):
         raise UserError("separate_vocabs=True: only a vocabulary of both sides can be imported")
     special = {name: _special(directory, words)[name] for name in ("unk", "eos", "pad")}
-    models = [(directory / f"{side}.spm").read_bytes() for side in ("source", "target")]
+    source, target = ((directory / f"{side}.spm").read_bytes() for side in ("source", "target"))
     vocabulary = json.loads((directory / "vocab.json").read_bytes())
     for piece in special.values():
         if piece not in vocabulary:
             raise UserError(f"{directory / 'vocab.json'}: has no {piece!r}")
-    return json.dumps(described(*models, vocabulary, special), ensure_ascii=False)
+    return json.dumps(described(source, target, vocabulary, special), ensure_ascii=False)
 
 
 _FORMS: dict[tuple[str, ...], Callable[[Path, Words], str]] = {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
+from transformer_jax.data.codecs import spm_pair
 from transformer_jax.data.codecs.characters import Characters
 from transformer_jax.data.codecs.codec import SPELLED, Codec, symbols_of
 from transformer_jax.data.codecs.imported import LEAD, NONE, Imported
@@ -54,7 +55,19 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
     if limit is not None:  # longer texts are cut if truncation is on
         encoder = experiment.model.architecture == "encoder"
         words["model_max_length"] = min(limit, experiment.objective.window) if encoder else limit
-    return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
+    found = {"tokenizer.json": content}
+    if isinstance(codec, Imported) and codec.tokenizer.get("type") == spm_pair.KIND:
+        vocabulary = codec.tokenizer["vocabulary"]
+        found = {"vocab.json": json.dumps(vocabulary, ensure_ascii=False, indent=0)}
+        words["tokenizer_class"] = "MarianTokenizer"
+    return found | {"tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
+
+
+def models(codec: Codec) -> dict[str, bytes]:
+    """Return {name: content} of the SentencePiece models that go with those files, if any."""
+    if not isinstance(codec, Imported) or codec.tokenizer.get("type") != spm_pair.KIND:
+        return {}
+    return dict(zip(("source.spm", "target.spm"), spm_pair.models_of(codec.tokenizer), strict=True))
 
 
 def _built(codec: Codec, experiment: Experiment) -> str:
