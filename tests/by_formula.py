@@ -131,6 +131,7 @@ def parameters(
             layers += (d + 1) * (tgt_vocab_size if objective == "classify" else 1)
             tables = src_vocab_size
         layers += one + c.input_norm * norm
+        layers += c.logits_bias * tgt_vocab_size
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = feed_forwards(encoders) + encoders * 2 * part + pre * norm
     encoder += mixers(c.encoder_pattern, encoders) + adapted_tables
@@ -142,7 +143,8 @@ def parameters(
         "none": src_vocab_size + 2 * tgt_vocab_size,
     }[c.tied_embeddings]
     learned = 2 * c.max_positions if c.positions == "learned" else 0
-    return (tables + learned) * d + encoder + decoder + two + 2 * c.input_norm * norm
+    of_logits = c.logits_bias * tgt_vocab_size
+    return (tables + learned) * d + encoder + decoder + two + 2 * c.input_norm * norm + of_logits
 
 
 def operations(

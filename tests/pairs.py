@@ -31,6 +31,7 @@ VALUES: dict[str, list[Any]] = {
     "share_relative_positions": [None, True, False],
     "embedding_scale": [True, False],
     "logits_scale": [False, True],
+    "logits_bias": [False, True],
     "input_norm": [False, True],
     "layer_drop_rate": [0.0, 0.2],
     "lora_rank": [None, 2],

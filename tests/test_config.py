@@ -48,6 +48,7 @@ SPECIAL = {
     "profile.steps": (10, 15),
     "model.num_kv_heads": 2,
     "model.logits_scale": True,
+    "model.logits_bias": True,
     "tokenizer.lowercase": True,
     "model.input_norm": True,
     "objective.whole_words": True,

@@ -140,6 +140,7 @@ def _variants() -> dict[str, ModelConfig]:
         "universal": {
             "architecture": "decoder", "num_encoder_layers": 6, "layer_sharing": "universal",
             "num_decoder_layers": 2, "embedding_scale": False, "logits_scale": True,
+            "logits_bias": True,
         },
         "pattern": {
             "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,

@@ -15,10 +15,10 @@ UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # nothing to share
 
 def test_only_meaningless_pairs_are_rejected():
     """Two streams without positions, or with windows or linear attention; initial values that
-    DeepNorm already sets; what a kernel lacks; the scale of logits set twice; sharing of tables
-    that do not exist; scores of no experts; angles scaled where nothing rotates; pooling that the
-    architecture does not have; relative positions with linear attention; and reversible layers that
-    cannot be undone one by one.
+    DeepNorm already sets; what a kernel lacks; the scale of logits set twice, and their bias beside
+    an encoder's own; sharing of tables that do not exist; scores of no experts; angles scaled where
+    nothing rotates; pooling that the architecture does not have; relative positions with linear
+    attention; and reversible layers that cannot be undone one by one.
     """
     expected = [
         {"architecture": "two_stream", "positions": "none"},
@@ -41,6 +41,7 @@ def test_only_meaningless_pairs_are_rejected():
         {"positions": "none", "layer_sharing": "universal"},
         {"tied_embeddings": "none", "logits_scale": True},
         {"embedding_norm": "fix_norm", "logits_scale": True},
+        {"architecture": "encoder", "logits_bias": True},
         *({"architecture": name, "pooling": pooling}
           for name in ("encoder_decoder", "two_stream") for pooling in ("mean", "last")),
         *({"relative_positions": name, "share_relative_positions": shared}

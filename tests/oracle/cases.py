@@ -173,7 +173,10 @@ CASES = {
     ),
     "xlnet": Case("xlnet", XLNET, order="ranked", ranks=reordered),
     "multi-query translation": Case(
-        "plain", _of(TRANSLATION, num_kv_heads=1, positions="sinusoidal_tensor2tensor")
+        "plain",
+        _of(
+            TRANSLATION, num_kv_heads=1, positions="sinusoidal_tensor2tensor", logits_bias=True
+        ),
     ),
     "alibi translation": Case(
         "plain",

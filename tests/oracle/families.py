@@ -64,8 +64,10 @@ PEERS = {
     "qwen2": (T.Qwen2Config, SIZES | {"rope_parameters": LONGER | {"rope_type": "yarn"}}),
     "qwen3": (T.Qwen3Config, SIZES | {"head_dim": 8, "tie_word_embeddings": True}),
     "marian": (T.MarianConfig, SEQ2SEQ | {"scale_embedding": True}),
+    "marian, biased": (T.MarianConfig, SEQ2SEQ),
     "pegasus": (T.PegasusConfig, SEQ2SEQ),
     "bart": (T.BartConfig, SEQ2SEQ),
+    "bart, biased": (T.BartConfig, SEQ2SEQ),
     "mbart": (T.MBartConfig, SEQ2SEQ | {"scale_embedding": True, "activation_function": "gelu"}),
     "olmo2": (T.Olmo2Config, SIZES),
     "opt": (T.OPTConfig, {
@@ -104,6 +106,8 @@ def peer(name: str, more: dict | None = None) -> T.PreTrainedModel:
     model = auto(config).from_config(config).eval()
     if name == "t5, gated":
         model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 24))
+    if name.endswith(", biased"):  # as in the models of OPUS-MT; it is not a parameter there
+        model.final_logits_bias.normal_()
     for key, parameter in model.named_parameters():
         if "embed_positions" not in key or config.model_type in OFFSET:
             scale = "weight" in key and ("norm" in key.lower() or "ln_" in key)

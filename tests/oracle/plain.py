@@ -80,7 +80,8 @@ class Plain(torch.nn.Module):
         tables = ("output/table", "tgt_embedding/table", "embedding/table")
         if self.config.logits_scale:
             x = x / math.sqrt(self.config.d_model)
-        return x @ self._table(next(t for t in tables if t in self.p)).T
+        logits = x @ self._table(next(t for t in tables if t in self.p)).T
+        return logits + self.p["logits_bias/bias"] if self.config.logits_bias else logits
 
     def _table(self, path: str) -> torch.Tensor:
         fixed = self.config.embedding_norm == "fix_norm"

@@ -58,6 +58,7 @@ TOGETHER = {
     "MPT, colder": {
         "norm": "layer_norm_no_bias", "activation": "gelu", "residual": "pre_norm", "biases": (),
         "positions": "none", "relative_positions": "alibi", "attention_temperature": 2.0,
+        "logits_bias": True,
     },
     "Shaw's, of all layers": {
         "positions": "none", "relative_positions": "shaw", **SMALL["shaw"],

@@ -9,13 +9,13 @@ from transformer_jax.cli.arguments import Parser
 def main(argv: Sequence[str]) -> int:
     """Make a work directory from a Hugging Face model, and return the exit code."""
     parser = Parser(
-        "Make a work directory from what save_pretrained wrote for a model and its tokenizer:\n"
+        "Make a work directory from the published files of a model and its tokenizer:\n"
         "BERT, GPT-2, OPT, Llama, Mistral, Qwen 2 and 3, OLMo 2, GPT-NeoX, BLOOM, StableLM,\n"
         "Starcoder2, Marian, Pegasus, BART, mBART, T5. Score it, generate with it, or fine-tune\n"
         "it with --config.init.source=WORKDIR, or =DIRECTORY."
     )
     parser.add_argument("directory", type=Path, help="with config.json, *.safetensors and "
-                        "tokenizer.json")  # fmt: skip
+                        "tokenizer.json, or the older files of a tokenizer")  # fmt: skip
     parser.add_argument("--workdir", required=True, help="the new work directory")
     arguments = parser.parse_args(list(argv))
 

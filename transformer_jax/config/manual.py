@@ -355,6 +355,8 @@ class ModelConfig(Section):
     # Whether that first passes a linear map and tanh, as in BERT; in ViT it does not.
     pooler: bool = value(True, of="architectures", neutral=(True,))
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
+    # A number for each piece, added to its logit: Marian's models.
+    logits_bias: bool = value(False, of="architectures", neutral=(False,))
     # Which layers of a stack share parameters, layer i with layer i + the length of its pattern:
     # "none"; "all" (ALBERT, arXiv:1909.11942); "universal": all, and the vectors of `positions` and
     # of the step are added before each layer, not once to the input (the Universal Transformer,

@@ -14,7 +14,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.nn.dropout import Dropout
-from transformer_jax.nn.embedding import Embed, Shortlist
+from transformer_jax.nn.embedding import Embed, Head, LogitsBias, Shortlist
 from transformer_jax.nn.stems import STEMS, Stem
 from transformer_jax.nn.view import Order
 
@@ -52,11 +52,16 @@ class Core(nn.Module):
         """Return the prediction of the next token from hidden states."""
         if self.config.logits_scale:
             x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
-        return Output(x, self.output.head())
+        return Output(x, self.head())
+
+    def head(self) -> Head:
+        """Return the pre-softmax map."""
+        head = self.output.head()
+        return head._replace(bias=self.logits_bias()) if self.config.logits_bias else head
 
     def shortlisted(self, pieces: Int[Array, "B K"] | None) -> Shortlist | None:
         """Return the map to the pieces of each sentence's shortlist, if there is one."""
-        return None if pieces is None else self.output.head().among(jnp.asarray(pieces), self.dtype)
+        return None if pieces is None else self.head().among(jnp.asarray(pieces), self.dtype)
 
     def logits(self, x: Float[Array, "B T D"], short: Shortlist | None) -> Float[Array, "B T K"]:
         """Return the logits of the next token, over a shortlist if there is one."""
@@ -85,6 +90,11 @@ class Core(nn.Module):
     def new_embedding(self, size: int) -> Embed:
         """Return a piece table."""
         return Embed(size, self.config, self.dtype)
+
+    @nn.nowrap
+    def new_logits_bias(self) -> LogitsBias | None:
+        """Return what is added to the logits of pieces."""
+        return LogitsBias(self.tgt_vocab_size) if self.config.logits_bias else None
 
     @nn.nowrap
     def new_dropout(self) -> Dropout:

@@ -38,6 +38,7 @@ class Decoder(Network):
         if self.writes:
             own = c.tied_embeddings == "none"
             self.output = self.new_embedding(size) if own else self.embedding
+            self.logits_bias = self.new_logits_bias()
         for name in (name for name in self.predicts if name in HEADS):
             count = HEADS[name].choices
             rows = "classes" if count is None else "choices"

@@ -31,6 +31,7 @@ class EncoderDecoder(Network):
     def setup(self) -> None:
         c = self.config
         set_embeddings(self)
+        self.logits_bias = self.new_logits_bias()
         self.stem = self.new_stem(begun=False)
         self.src_positions, self.tgt_positions = self.new_positions(), self.new_positions()
         self.src_input_norm, self.tgt_input_norm = self.new_input_norm(), self.new_input_norm()

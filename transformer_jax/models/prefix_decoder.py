@@ -39,6 +39,7 @@ class PrefixDecoder(Network):
         self.tgt_embedding = self.output = self.embedding
         if c.tied_embeddings == "none":
             self.output = self.new_embedding(self.tgt_vocab_size)
+        self.logits_bias = self.new_logits_bias()
         self.decoder = self.new_stack(c.num_decoder_layers, c.decoder_pattern, cross=False)
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:

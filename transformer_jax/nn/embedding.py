@@ -68,6 +68,16 @@ def fix_norm(rows: Float[Array, "... D"]) -> Float[Array, "... D"]:
 EMBEDDING_NORMS = {"none": lambda rows: rows, "fix_norm": fix_norm}
 
 
+class LogitsBias(nn.Module):
+    """A number for each piece [V], which starts at zero: see `config.model.logits_bias`."""
+
+    vocab_size: int
+
+    @nn.compact
+    def __call__(self) -> Float[Array, "V"]:
+        return parameter(self, "bias", named(nn.initializers.zeros, "vocab"), (self.vocab_size,))
+
+
 class Embed(nn.Module):
     """A table [V D] from N(0, 1/D), as in tensor2tensor; lookups times sqrt(D) (paper 3.4)."""
 

@@ -116,11 +116,15 @@ def _check_recurrent(model: Any, field: str) -> None:
 _TABLES = ("architecture", "d_model", "dropout_rate", "positions", "embedding_norm",
            "embedding_scale", "compute_dtype")  # fmt: skip
 ARCHITECTURES = {
-    "encoder_decoder": Architecture(crosses=True, vectors=True, deep_norm=True),
-    "decoder": Architecture(
-        stacks=("decoder",), one_sequence=True, deep_norm=True, reads=("pooling",)
+    "encoder_decoder": Architecture(
+        crosses=True, vectors=True, deep_norm=True, reads=("logits_bias",)
     ),
-    "two_stream": Architecture(stacks=("decoder",), deep_norm=True, check=_check_two_stream),
+    "decoder": Architecture(
+        stacks=("decoder",), one_sequence=True, deep_norm=True, reads=("pooling", "logits_bias")
+    ),
+    "two_stream": Architecture(
+        stacks=("decoder",), deep_norm=True, reads=("logits_bias",), check=_check_two_stream
+    ),
     "encoder": Architecture(
         stacks=("encoder",), vectors=True, deep_norm=True,
         reads=("token_types", "pooling", "pooler"),
@@ -148,7 +152,9 @@ ARCHITECTURES = {
     "decomposable_attention": Architecture(
         stacks=(), layered=False, fields=(*_TABLES, "d_ff")
     ),
-    "prefix_decoder": Architecture(one_sequence=True, vectors=True, rows=True),
+    "prefix_decoder": Architecture(
+        one_sequence=True, vectors=True, rows=True, reads=("logits_bias",)
+    ),
     "autoencoder": Architecture(
         vectors=True, reads=("num_codes", "code_width", "commitment"), initializers=("xavier",)
     ),

@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs import spm_pair
 from transformer_jax.data.codecs.codec import hashed, special_of
 from transformer_jax.errors import UserError
 
@@ -21,13 +22,7 @@ class Imported:
 
     file = "tokenizer{}.json"
 
-    def __init__(self, model: bytes) -> None:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise UserError(
-                "codec='huggingface' needs tokenizers: pip install 'transformer-jax[huggingface]'"
-            ) from None
+    def __init__(self, model: bytes, side: str = "source") -> None:
         content = json.loads(model)
         known = {"special", "size", "tokenizer"}
         if not isinstance(content, dict) or content.keys() - {BEGINS} != known:
@@ -37,10 +32,8 @@ class Imported:
         self.special: Mapping[str, int] = {k: v for k, v in content["special"].items() if v >= 0}
         self._begins: list[int] | None = content.get(BEGINS)
         self._size: int = content["size"]
-        try:
-            self._tokenizer: Any = Tokenizer.from_str(json.dumps(content["tokenizer"]))
-        except Exception as error:  # tokenizers has no exception type of its own
-            raise ValueError(str(error)) from None
+        self.side = side
+        self._tokenizer: Any = _opened(content["tokenizer"], side)
         self._lead = [self.special[LEAD]] if LEAD in self.special else []
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -64,8 +57,15 @@ class Imported:
 
     @property
     def digest(self) -> str:
-        """A hash of the model's bytes."""
-        return hashed(self.model)
+        """A hash of the model's bytes, and of its side if it has two."""
+        return hashed(self.model + b"target" * (self.side == "target"))
+
+    @property
+    def of_targets(self) -> "Imported":
+        """The codec of target texts: itself, unless its tokenizer has two sides."""
+        if self.tokenizer.get("type") != spm_pair.KIND or self.side == "target":
+            return self
+        return Imported(self.model, "target")
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec. The tokenizer's own special pieces around a text are omitted, except one that
@@ -144,6 +144,22 @@ class Imported:
     def tokenizer(self) -> dict[str, Any]:
         """The content of its tokenizer.json."""
         return json.loads(self.model)["tokenizer"]
+
+
+def _opened(tokenizer: dict[str, Any], side: str) -> Any:
+    """Return a tokenizer from its description."""
+    try:
+        if tokenizer.get("type") == spm_pair.KIND:
+            return spm_pair.SpmPair(tokenizer, side)
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(json.dumps(tokenizer))
+    except ImportError:
+        raise UserError(
+            "codec='huggingface' needs tokenizers: pip install 'transformer-jax[huggingface]'"
+        ) from None
+    except Exception as error:  # tokenizers has no exception type of its own
+        raise ValueError(str(error)) from None
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Imported:

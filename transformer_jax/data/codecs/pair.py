@@ -94,6 +94,17 @@ class TokenizerPair(NamedTuple):
     def sizes(self) -> tuple[int, int]:
         return self.src.size, self.tgt.size
 
+    @classmethod
+    def shared(cls, codec: Codec) -> "TokenizerPair":
+        """Return a joint pair; an imported codec may read targets in another way than sources."""
+        return cls(codec, codec.of_targets if isinstance(codec, imported.Imported) else codec)
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides are the same codec, which has one file."""
+        tgt = self.tgt
+        return self.src is tgt or (isinstance(tgt, imported.Imported) and tgt.side == "target")
+
     @property
     def digest(self) -> str:
         return f"{self.src.digest}{self.tgt.digest}"
@@ -102,7 +113,7 @@ class TokenizerPair(NamedTuple):
         """Write one shared file, or one for each side: tokenizer.model, or tokenizer.src.model and
         tokenizer.tgt.model.
         """
-        for name, codec in zip(_file_names(self.src is self.tgt, *self), self, strict=True):
+        for name, codec in zip(_file_names(self.joint, *self), self, strict=True):
             write_bytes(directory / name, codec.model)
 
     @classmethod
@@ -115,7 +126,8 @@ class TokenizerPair(NamedTuple):
         kinds = [kind_named(name) for name in codecs]
         names = _file_names(joint, *(kind.codec for kind in kinds))
         loaded = {name: _load(directory / name, kinds[i]) for i, name in enumerate(names)}
-        return cls(*(loaded[name] for name in names))
+        pair = cls(*(loaded[name] for name in names))
+        return cls.shared(pair.src) if pair.src is pair.tgt else pair
 
 
 def _file_names(joint: bool, src: type[Codec] | Codec, tgt: type[Codec] | Codec) -> Names:

@@ -48,6 +48,8 @@ def export(
     target = (shared or params["tgt_embedding"])["table"]
     spec.decoder.embeddings.weight = target
     spec.decoder.projection.weight = params["output"]["table"] if "output" in params else target
+    if config.logits_bias:
+        spec.decoder.projection.bias = params["logits_bias"]["bias"]
     if config.logits_scale:
         spec.decoder.scale_outputs = np.float32(config.d_model**-0.5)
     _stack(spec.decoder, params, "tgt_" if _two_sided(config) else "", "decoder", config)

@@ -32,6 +32,7 @@ SUPPORTED: Allowed = {
     "tied_embeddings": ("all", "decoder", "none"),
     "embedding_scale": (True, False),
     "logits_scale": (False, True),
+    "logits_bias": (False, True),
     "layer_sharing": ("none", "all"),
 }  # fmt: skip
 # What CTranslate2 supports of that with an encoder: it has neither sandwich nor query-key norms for

@@ -23,8 +23,7 @@ DECODER = {
 def theta(words: Mapping[str, Any]) -> float:
     """Return the base of rotary frequencies, from whichever key of config.json has it."""
     rope = words.get("rope_parameters") or {}
-    older = words.get("rope_theta", words.get("rotary_emb_base", 10_000.0))
-    return rope.get("rope_theta", older)
+    return rope.get("rope_theta", words.get("rope_theta", words.get("rotary_emb_base")))
 
 
 def _scaling(*names: str, default: Any = None) -> Callable[[Mapping[str, Any]], Any]:
@@ -40,9 +39,10 @@ def _scaling(*names: str, default: Any = None) -> Callable[[Mapping[str, Any]], 
 def _trained_length(words: Mapping[str, Any]) -> int:
     """Return the length of training texts of a model whose config.json does not give it."""
     rope = words.get("rope_parameters") or words.get("rope_scaling") or {}
-    most = words.get("max_position_embeddings", ModelConfig.rope_length)
     scaled = rope.get("rope_type", rope.get("type")) in SCALED_BY_LENGTH
-    return rope.get(_TRAINED, most) if scaled else ModelConfig.rope_length
+    return (
+        rope.get(_TRAINED, words["max_position_embeddings"]) if scaled else ModelConfig.rope_length
+    )
 
 
 _TRAINED = "original_max_position_embeddings"
@@ -102,23 +102,34 @@ GPT2 = Family(
         ("n_head", Word("num_heads")),
         ("n_layer", Word("num_decoder_layers")),
         ("n_positions", Word("max_positions")),
-        ("layer_norm_epsilon", Word("norm_epsilon", default=1e-5)),
-        ("activation_function", Word("activation", ACTIVATIONS, default="gelu_new")),
-        ("resid_pdrop", Word("dropout_rate", default=0.1)),
-        ("embd_pdrop", Word("dropout_rate", default=0.1)),
-        ("attn_pdrop", Word("attention_dropout_rate", default=0.1)),
-        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
+        ("layer_norm_epsilon", Word("norm_epsilon")),
+        ("activation_function", Word("activation", ACTIVATIONS)),
+        ("resid_pdrop", Word("dropout_rate")),
+        ("embd_pdrop", Word("dropout_rate")),
+        ("attn_pdrop", Word("attention_dropout_rate")),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED)),
         ("scale_attn_weights", Fixed(True)),
         ("scale_attn_by_inverse_layer_idx", Fixed(False)),
         ("add_cross_attention", Fixed(False)),
     ),
+    defaults={
+        "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
+        "layer_norm_epsilon": 1e-05, "activation_function": "gelu_new", "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1, "attn_pdrop": 0.1, "tie_word_embeddings": True,
+        "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+    },
+    aliases={
+        "hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
+        "max_position_embeddings": "n_positions",
+    },
     fixed={
         **DECODER, "norm": "layer_norm", "positions": "learned", "relative_positions": "none",
         "biases": (*ATTENTION, "feed_forward"),
     },
     in_out=True,
     tables=("lm_head.weight",),
-    drops=("attn.bias", "attn.masked_bias"),
+    drops=("attn.bias", "attn.masked_bias", "crossattention.bias"),
 )  # fmt: skip
 
 # Touvron et al. 2023, arXiv:2302.13971.
@@ -149,8 +160,8 @@ LLAMA = Family(
         ("num_key_value_heads", Word("num_kv_heads", default=None, written="kv_heads")),
         ("head_dim", Word("head_dim", default=None, written="key_size")),
         ("num_hidden_layers", Word("num_decoder_layers")),
-        ("max_position_embeddings", Word("max_positions", default=2048)),
-        ("rms_norm_eps", Word("norm_epsilon", default=1e-6)),
+        ("max_position_embeddings", Word("max_positions")),
+        ("rms_norm_eps", Word("norm_epsilon")),
         (
             "hidden_act",
             Word(
@@ -159,24 +170,29 @@ LLAMA = Family(
                     ("silu", "swiglu"), ("relu", "reglu"), ("gelu", "geglu"),
                     ("gelu_pytorch_tanh", "geglu_tanh"), ("gelu_new", "geglu_tanh"),
                 ),
-                default="silu",
             ),
         ),
-        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
+        ("attention_dropout", Word("attention_dropout_rate")),
         ("attention_bias", Part("biases", ATTENTION)),
         ("mlp_bias", Part("biases", ("feed_forward",))),
         ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
         ("rope_theta", Word("rope_theta", default=theta)),  # read by older versions
         *ROPE_SCALING,
-        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=False)),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED)),
     ),
+    defaults={
+        "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32,
+        "num_key_value_heads": None, "head_dim": None, "num_hidden_layers": 32,
+        "max_position_embeddings": 2048, "rms_norm_eps": 1e-06, "hidden_act": "silu",
+        "attention_dropout": 0.0, "attention_bias": False, "mlp_bias": False,
+        "tie_word_embeddings": False, "rope_theta": 10_000.0,
+    },
     fixed={
         **DECODER, "norm": "rms_norm", "positions": "none", "relative_positions": "rope",
         "query_key_norm": "none",
     },
     whole_heads=True,
     tables=("lm_head.weight",),
-    drops=("rotary_emb.inv_freq",),
 )  # fmt: skip
 
 # OLMo et al. 2025, arXiv:2501.00656.
@@ -189,10 +205,16 @@ OLMO2 = LLAMA._replace(
         "decoder/layer_{}/feed_forward_residual/norm": "model.layers.{}.post_feedforward_layernorm",
     },
     words=tuple(item for item in LLAMA.words if item[0] not in ("head_dim", "mlp_bias")),
+    defaults={
+        "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32,
+        "num_key_value_heads": None, "num_hidden_layers": 32, "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-05, "hidden_act": "silu", "attention_dropout": 0.0,
+        "attention_bias": False, "tie_word_embeddings": False, "rope_theta": 10_000.0,
+    },
     fixed={**LLAMA.fixed, "residual": "reordered_norm", "query_key_norm": "all_heads"},
 )  # fmt: skip
 NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part))
-_NO_WINDOW = (*NO_BIASES, ("sliding_window", Fixed(None, default=4096)))
+_NO_WINDOW = (*NO_BIASES, ("sliding_window", Fixed(None)))
 _OFF = (*NO_BIASES, ("use_sliding_window", Fixed(False)))
 
 # Llama with heads of any size.
@@ -201,12 +223,41 @@ MISTRAL = LLAMA._replace(
     architecture="MistralForCausalLM",
     words=_NO_WINDOW,
     whole_heads=False,
+    defaults={
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": None,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-06,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+        "sliding_window": 4096,
+        "rope_theta": 10_000.0,
+    },
     fixed={**LLAMA.fixed, "biases": ()},
 )
 QWEN2 = LLAMA._replace(
     model_type="qwen2",
     architecture="Qwen2ForCausalLM",
     words=tuple(item for item in _OFF if item[0] != "head_dim"),
+    defaults={
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-06,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "rope_theta": 10_000.0,
+    },
     fixed={**LLAMA.fixed, "biases": ("query", "key", "value")},
 )
 QWEN3 = LLAMA._replace(
@@ -214,5 +265,21 @@ QWEN3 = LLAMA._replace(
     architecture="Qwen3ForCausalLM",
     words=(*_OFF, ("attention_bias", Part("biases", ATTENTION))),
     whole_heads=False,
+    defaults={
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-06,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "attention_bias": False,
+        "rope_theta": 10_000.0,
+    },
     fixed={**LLAMA.fixed, "query_key_norm": "per_head"},
 )

@@ -1,8 +1,9 @@
 """Directories that `AutoModel.from_pretrained` and `AutoTokenizer.from_pretrained` load."""
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from transformer_jax.allowed import refused
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.disk import write_text, writing
+from transformer_jax.disk import write_bytes, write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import generation, settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.families import FAMILIES
-from transformer_jax.export.huggingface.family import Family, from_words, to_words
+from transformer_jax.export.huggingface.family import Family, Word, from_words, problems, to_words
 from transformer_jax.models.build import abstract_params, build
 
 log = logging.getLogger("transformer_jax")
@@ -80,7 +81,8 @@ def export(
         files["generation_config.json"] = _json(generation.write(experiment, codec))
     params = tensors.in_own_unit(jax.device_get(params), tokenizers.tgt)
     found = tensors.to_tensors(family, params)
-    found |= {name: np.zeros((1, codec.size), np.float32) for name in family.zeros}
+    if family.logits_bias:
+        found.setdefault(family.logits_bias, np.zeros((1, codec.size), np.float32))
     if family.saves_sinusoids:
         table = tensors.sinusoids(experiment.model.max_positions, experiment.model.d_model)
         found |= {name: table.copy() for name in family.sinusoids}
@@ -88,6 +90,8 @@ def export(
         output.mkdir(parents=True)
         for name, text in files.items():
             write_text(output / name, text)
+        for name, model in tokenizer_json.models(codec).items():
+            write_bytes(output / name, model)
         tensors.save(output, found)
     return family
 
@@ -125,12 +129,12 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
       UserError: if its family cannot be imported; names the key of its config.json.
     """
     words = _words(directory / "config.json")
+    with _of(directory / "config.json"):
+        settings.refuse_quantized(words)
     given = tensors.load(directory)
-    try:
-        more = {"lm_head": tensors.has_own_head(given), "problem_type": settings.problem(words)}
-        family, config = _recognised(words | more)
-    except UserError as error:
-        raise UserError(f"{directory / 'config.json'}: {error}") from None
+    with _of(directory / "config.json"):
+        problem = settings.problem(words)
+        family, config = _recognised(words | tensors.seen(given) | {"problem_type": problem})
     rows = _rows(family, given)
     labels = settings.labels(words, family.predicts)
     outs = rows if labels is None else labels.size
@@ -138,20 +142,20 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
     shapes = nn.unbox(abstract_params(build(config, rows, outs, predicts=tuple(names))))
     if heads:
         shapes = tensors.present(family, given, shapes)
-    try:
+    with _of(directory):
         params = tensors.from_tensors(family, given, shapes)
-    except UserError as error:
-        raise UserError(f"{directory}: {error}") from None
     said = _all_words(directory)
     codec = tokenizer_json.read(directory, said, rows, config.architecture)
-    try:
-        search = _search_words(directory)
+    search = _search_words(directory)
+    with _of(directory / "generation_config.json"):
         decoding = generation.read(search, codec) if family.writes else DecodingConfig()
-    except UserError as error:
-        raise UserError(f"{directory / 'generation_config.json'}: {error}") from None
     most = said.get("model_max_length")
     experiment = settings.to_experiment(config, decoding, family.predicts, most)
-    return experiment, params, TokenizerPair(codec, labels or codec)
+    return (
+        experiment,
+        params,
+        TokenizerPair(codec, labels) if labels else TokenizerPair.shared(codec),
+    )
 
 
 def ignored(directory: Path, config: ModelConfig) -> list[str]:
@@ -169,16 +173,42 @@ def is_directory(place: Path) -> bool:
 
 
 def _recognised(words: Mapping[str, Any]) -> tuple[Family, ModelConfig]:
+    """Return the family that a config.json describes best, and its model.
+
+    Raises:
+      UserError: if our model cannot express it; names the key.
+    """
     kind, named = words.get("model_type"), words.get("architectures") or ()
     families = [family for family in FAMILIES.values() if family.model_type == kind]
-    families.sort(key=lambda family: family.architecture not in named)
-    problem = UserError(f"model_type={kind!r}: can import {_kinds()}")
-    for family in families:
-        try:
-            return family, from_words(family, words)
-        except UserError as error:
-            problem = error
-    raise problem
+    if not families:
+        raise UserError(f"model_type={kind!r}: can import {_kinds()}")
+    families.sort(
+        key=lambda family: (family.architecture not in named, len(problems(family, words)))
+    )
+    return families[0], from_words(families[0], _untied(families[0], words))
+
+
+def _untied(family: Family, words: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config.json that says so if a file has a pre-softmax table of its own: the file
+    counts, as in `transformers`.
+    """
+    name = "tie_word_embeddings"
+    word = dict(family.words).get(name)
+    free = isinstance(word, Word) and (False, "none") in word.pairs
+    if not (free and words["lm_head"]):
+        return words
+    if words.get(name, family.defaults[name]):
+        log.warning("%s=True: the file has an output table of its own, which is imported", name)
+    return {**words, name: False}
+
+
+@contextlib.contextmanager
+def _of(place: Path) -> Iterator[None]:
+    """Name a file or a directory in errors about its content."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
 
 
 def _kinds() -> str:

@@ -37,18 +37,24 @@ BERT = Family(
         ("intermediate_size", Word("d_ff")),
         ("num_attention_heads", Word("num_heads")),
         ("num_hidden_layers", Word("num_encoder_layers")),
-        ("max_position_embeddings", Word("max_positions", default=512)),
-        ("type_vocab_size", Word("token_types", default=2)),
-        ("layer_norm_eps", Word("norm_epsilon", default=1e-12)),
-        ("hidden_act", Word("activation", ACTIVATIONS, default="gelu")),
-        ("hidden_dropout_prob", Word("dropout_rate", default=0.1)),
-        ("attention_probs_dropout_prob", Word("attention_dropout_rate", default=0.1)),
-        ("tie_word_embeddings", Word("tied_embeddings", ((True, "all"), (True, "decoder")),
-                                     default=True)),
+        ("max_position_embeddings", Word("max_positions")),
+        ("type_vocab_size", Word("token_types")),
+        ("layer_norm_eps", Word("norm_epsilon")),
+        ("hidden_act", Word("activation", ACTIVATIONS)),
+        ("hidden_dropout_prob", Word("dropout_rate")),
+        ("attention_probs_dropout_prob", Word("attention_dropout_rate")),
+        ("tie_word_embeddings", Word("tied_embeddings", ((True, "all"), (True, "decoder")))),
         ("is_decoder", Fixed(False)),
         ("add_cross_attention", Fixed(False)),
         ("position_embedding_type", Fixed("absolute", written=False)),  # in older versions
     ),
+    defaults={
+        "hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12,
+        "num_hidden_layers": 12, "max_position_embeddings": 512, "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1, "tie_word_embeddings": True, "is_decoder": False,
+        "add_cross_attention": False,
+    },
     fixed={
         "architecture": "encoder", "residual": "post_norm", "norm": "layer_norm",
         "positions": "learned", "relative_positions": "none", "input_norm": True,
@@ -56,7 +62,7 @@ BERT = Family(
     },
     tables=("cls.predictions.decoder.weight",),
     # The bias of pieces under another name, in files of older versions.
-    drops=("embeddings.position_ids", "cls.predictions.decoder.bias"),
+    drops=("cls.predictions.decoder.bias",),
     others=("pooler.", "cls.seq_relationship."),
 )  # fmt: skip
 BERT_PAIRS = BERT._replace(
@@ -70,7 +76,8 @@ BERT_CLASSES = BERT._replace(
 )
 BERT_VALUES = BERT_CLASSES._replace(
     predicts=("value",),
-    words=(*BERT.words, ("problem_type", Fixed("regression", default=None))),
+    words=(*BERT.words, ("problem_type", Fixed("regression"))),
+    defaults={**BERT.defaults, "problem_type": None},
     modules={ours: theirs for ours, theirs in _MODULES.items() if ours != "class_head"}
     | {"value_head": "classifier"},
 )

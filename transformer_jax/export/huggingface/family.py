@@ -16,6 +16,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.export.neutral import NEUTRAL
 
 _REQUIRED = object()
+LOGITS_BIAS = "final_logits_bias"  # the name of fairseq's families
 
 
 class Word(NamedTuple):
@@ -23,7 +24,7 @@ class Word(NamedTuple):
 
     field: str
     pairs: tuple[tuple[Any, Any], ...] = ()  # (theirs, ours), the first match; (): the same value
-    default: Any = _REQUIRED  # theirs if config.json lacks the key, or a function of all keys
+    default: Any = _REQUIRED  # theirs if it is null; or a function of all keys, also if it lacks
     written: str | None = ""  # the property that is written; "": the field; None: nothing
     read: bool = True  # False: it is only written
     only: tuple[str, tuple[str, ...]] | None = None  # a field, and its values where it is written
@@ -42,7 +43,7 @@ class Fixed(NamedTuple):
 
     value: Any
     written: bool = True
-    default: Any = _REQUIRED  # the meaning of a missing key; if not given, `value`
+    default: Any = _REQUIRED  # a function of all keys, for a missing one
     only: tuple[str, tuple[str, ...]] | None = None  # as in Word
 
 
@@ -55,6 +56,8 @@ class Family(NamedTuple):
     modules: Mapping[str, str]  # our module -> theirs; several of ours may be joined into one
     words: tuple[tuple[str, Word | Part | Fixed], ...]  # "a.b": b in the group a
     fixed: Mapping[str, Any]  # fields that have a single value in this family
+    defaults: Mapping[str, Any] = {}  # values of missing keys, as in this family's config class
+    aliases: Mapping[str, str] = {}  # other names of keys -> the key, which they override
     nearly: Mapping[str, tuple[Any, ...]] = {}  # other values of those that are close enough
     predicts: tuple[str, ...] = ("tokens",)  # of the objective
     whole_heads: bool = False  # num_heads must divide d_model, although heads may have any size
@@ -63,7 +66,7 @@ class Family(NamedTuple):
     offset: int = 0  # unused rows before the first learned position
     in_out: bool = False  # matrices are [in out]; otherwise [out in]
     tables: tuple[str, ...] = ()  # other names under which a tied embedding may be saved
-    zeros: tuple[str, ...] = ()  # [1 V], which our model does not have
+    logits_bias: str | None = None  # the tensor of a bias of logits, [1 V], which is always saved
     halves: bool = False  # sinusoids are all sines, then all cosines; ours alternate
     sinusoids: tuple[str, ...] = ()  # names under which their table may be saved
     saves_sinusoids: bool = False
@@ -169,43 +172,75 @@ def from_words(family: Family, words: Mapping[str, Any]) -> ModelConfig:
     Raises:
       UserError: if our model cannot express it; names the key.
     """
+    fields, problems = _fields(family, words)
+    for problem in problems:
+        raise problem
+    try:
+        return replace(ModelConfig(dropout_rate=0.0), **fields)
+    except UserError as error:  # which names our field
+        field = str(error).partition("=")[0]
+        keys = [key for key, word in family.words if getattr(word, "field", None) == field]
+        raise UserError(f"{keys[0]}: {error}" if keys else str(error)) from None
+
+
+def problems(family: Family, words: Mapping[str, Any]) -> list[UserError]:
+    """Return an error for each key for which a config.json does not describe such a model."""
+    return _fields(family, words)[1]
+
+
+def _fields(family: Family, words: Mapping[str, Any]) -> tuple[dict[str, Any], list[UserError]]:
+    """Return what a config.json says about our fields, and its errors."""
     fields: dict[str, Any] = dict(family.fixed)
     seen: dict[str, tuple[str, Any]] = {}
-    for name, word in family.words:
+    known, said = _by_key(family, words)
+    found = []
+    for key, word in family.words:
         if isinstance(word, Word) and not word.read:
             continue
-        theirs = _look_up(words, name, word)
-        if isinstance(word, Fixed):
-            if theirs != word.value:
-                raise UserError(f"{name}={theirs!r}: only {word.value!r} can be imported")
-        elif isinstance(word, Part):
-            fields[word.field] = fields.get(word.field, ()) + (word.words if theirs else ())
-        else:
-            ours = _ours(name, word, theirs)
-            if seen.setdefault(word.field, (name, ours))[1] != ours:
-                raise UserError(
-                    f"{name}={theirs!r}: can only be imported if {seen[word.field][0]} is equal"
-                )
-            fields[word.field] = ours
-    return replace(ModelConfig(dropout_rate=0.0), **fields)
+        name = said.get(key, key)  # as in the file
+        try:
+            theirs = _look_up(family, known, key, word)
+            if isinstance(word, Fixed):
+                _check_fixed(name, word, theirs)
+            elif isinstance(word, Part):
+                fields[word.field] = fields.get(word.field, ()) + (word.words if theirs else ())
+            else:
+                ours = fields[word.field] = _ours(name, word, theirs)
+                first, same = seen.setdefault(word.field, (name, ours))
+                if same != ours:
+                    raise UserError(f"{name}={theirs!r}: can only be imported if {first} is equal")
+        except UserError as error:
+            found.append(error)
+    return fields, found
 
 
-def _look_up(words: Mapping[str, Any], name: str, word: Word | Part | Fixed) -> Any:
+def _by_key(family: Family, words: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a config.json with aliases as keys, and {key: alias} of those."""
+    said = {key: alias for alias, key in family.aliases.items() if alias in words}
+    return {**words, **{key: words[alias] for key, alias in said.items()}}, said
+
+
+def _look_up(family: Family, words: Mapping[str, Any], name: str, word: Word | Part | Fixed) -> Any:
     found: Any = words
     for part in name.split("."):
         found = found.get(part, _REQUIRED) if isinstance(found, Mapping) else _REQUIRED
     if found is not _REQUIRED and not (found is None and isinstance(word, Word)):
-        return found  # otherwise null means the default, too
-    default: Any = False
-    if isinstance(word, Fixed):
-        default = word.value if word.default is _REQUIRED else word.default
-    elif isinstance(word, Word):
-        default = word.default
+        return found  # otherwise null means a default, too
+    default: Any = _REQUIRED if isinstance(word, Part) else word.default
     if isinstance(default, Callable):  # type: ignore[arg-type]
-        default = default(words)
-    if default is _REQUIRED:
+        return default({**family.defaults, **words})
+    if found is None and default is not _REQUIRED:
+        return default
+    neutral = word.value if isinstance(word, Fixed) else default
+    found = family.defaults.get(name, neutral)
+    if found is _REQUIRED:
         raise UserError(f"{name}: missing")
-    return default
+    return found
+
+
+def _check_fixed(name: str, word: Fixed, theirs: Any) -> None:
+    if theirs != word.value:
+        raise UserError(f"{name}={theirs!r}: only {word.value!r} can be imported")
 
 
 def _ours(name: str, word: Word, theirs: Any) -> Any:

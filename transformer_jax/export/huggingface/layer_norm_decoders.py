@@ -1,6 +1,6 @@
 """Decoders with LayerNorm other than GPT-2: tables of tensor names and keys of config.json."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax.export.huggingface.decoders import (
@@ -20,24 +20,19 @@ def _modules(layer: str, names: dict[str, str]) -> dict[str, str]:
     return {f"decoder/layer_{{}}/{ours}": f"{layer}.{theirs}" for ours, theirs in names.items()}
 
 
-def _fraction(default: float) -> Callable[[Mapping[str, Any]], float]:
-    """Return a function that finds in config.json the fraction of a head that rotates."""
-
-    def found(words: Mapping[str, Any]) -> float:
-        older = words.get("partial_rotary_factor", words.get("rotary_pct", default))
-        return (words.get("rope_parameters") or {}).get("partial_rotary_factor", older)
-
-    return found
+def _fraction(words: Mapping[str, Any]) -> float:
+    """Return the fraction of a head that rotates, from whichever key of config.json has it."""
+    rope = words.get("rope_parameters") or {}
+    older = words.get("partial_rotary_factor", words.get("rotary_pct"))
+    return rope.get("partial_rotary_factor", older)
 
 
-def _rope(fraction: float) -> tuple:
-    return (
-        ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
-        ("rope_parameters.rope_type", Fixed("default")),
-        ("rope_parameters.partial_rotary_factor", Word("rope_fraction",
-                                                       default=_fraction(fraction))),
-        ("rope_scaling", Fixed(None, written=False)),
-    )  # fmt: skip
+_ROPE = (
+    ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
+    ("rope_parameters.rope_type", Fixed("default")),
+    ("rope_parameters.partial_rotary_factor", Word("rope_fraction", default=_fraction)),
+    ("rope_scaling", Fixed(None, written=False)),
+)
 
 
 # Zhang et al. 2022, arXiv:2205.01068.
@@ -67,21 +62,29 @@ OPT = Family(
         ("ffn_dim", Word("d_ff")),
         ("num_attention_heads", Word("num_heads")),
         ("num_hidden_layers", Word("num_decoder_layers")),
-        ("max_position_embeddings", Word("max_positions", default=2048)),
-        ("activation_function", Word("activation", ACTIVATIONS, default="relu")),
-        ("dropout", Word("dropout_rate", default=0.1)),
-        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
-        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
+        ("max_position_embeddings", Word("max_positions")),
+        ("activation_function", Word("activation", ACTIVATIONS)),
+        ("dropout", Word("dropout_rate")),
+        ("attention_dropout", Word("attention_dropout_rate")),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED)),
         ("do_layer_norm_before", Fixed(True)),
         ("enable_bias", Fixed(True)),
         ("layer_norm_elementwise_affine", Fixed(True)),
         ("_remove_final_layer_norm", Fixed(False)),
     ),
+    defaults={
+        "hidden_size": 768, "ffn_dim": 3072, "num_attention_heads": 12, "num_hidden_layers": 12,
+        "max_position_embeddings": 2048, "activation_function": "relu", "dropout": 0.1,
+        "attention_dropout": 0.0, "tie_word_embeddings": True, "do_layer_norm_before": True,
+        "enable_bias": True, "layer_norm_elementwise_affine": True,
+        "_remove_final_layer_norm": False,
+    },
     fixed={
         **DECODER, "norm": "layer_norm", "norm_epsilon": 1e-5, "positions": "learned",
         "relative_positions": "none", "biases": _ALL,
     },
     tables=("lm_head.weight",),
+    drops=("decoder.version",),
     offset=2,
 )  # fmt: skip
 
@@ -114,23 +117,30 @@ GPT_NEOX = Family(
         ("intermediate_size", Word("d_ff")),
         ("num_attention_heads", Word("num_heads")),
         ("num_hidden_layers", Word("num_decoder_layers")),
-        ("max_position_embeddings", Word("max_positions", default=2048)),
-        ("layer_norm_eps", Word("norm_epsilon", default=1e-5)),
-        ("hidden_act", Word("activation", ACTIVATIONS, default="gelu")),
-        ("hidden_dropout", Word("dropout_rate", default=0.0)),
-        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
-        *_rope(0.25),
-        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=False)),
-        ("use_parallel_residual", Fixed(False, default=True)),
+        ("max_position_embeddings", Word("max_positions")),
+        ("layer_norm_eps", Word("norm_epsilon")),
+        ("hidden_act", Word("activation", ACTIVATIONS)),
+        ("hidden_dropout", Word("dropout_rate")),
+        ("attention_dropout", Word("attention_dropout_rate")),
+        *_ROPE,
+        ("tie_word_embeddings", Word("tied_embeddings", TIED)),
+        ("use_parallel_residual", Fixed(False)),
         ("attention_bias", Fixed(True)),
     ),
+    defaults={
+        "hidden_size": 6144, "intermediate_size": 24576, "num_attention_heads": 64,
+        "num_hidden_layers": 44, "max_position_embeddings": 2048, "layer_norm_eps": 1e-05,
+        "hidden_act": "gelu", "hidden_dropout": 0.0, "attention_dropout": 0.0,
+        "tie_word_embeddings": False, "use_parallel_residual": True, "attention_bias": True,
+        "rotary_emb_base": 10_000.0, "rotary_pct": 0.25,
+    },
     fixed={
         **DECODER, "norm": "layer_norm", "positions": "none", "relative_positions": "rope",
         "biases": _ALL,
     },
     per_head=True,
     tables=("embed_out.weight",),
-    drops=("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq"),
+    drops=("attention.bias", "attention.masked_bias"),
 )  # fmt: skip
 
 # BigScience 2022, arXiv:2211.05100. Its GELU has sqrt(2 / pi) to eight digits, as in float32.
@@ -150,12 +160,20 @@ BLOOM = Family(
         ("n_inner", Word("d_ff", default=lambda words: 4 * words["hidden_size"], written=None)),
         ("n_head", Word("num_heads")),
         ("n_layer", Word("num_decoder_layers")),
-        ("layer_norm_epsilon", Word("norm_epsilon", default=1e-5)),
-        ("hidden_dropout", Word("dropout_rate", default=0.0)),
-        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
-        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
+        ("layer_norm_epsilon", Word("norm_epsilon")),
+        ("hidden_dropout", Word("dropout_rate")),
+        ("attention_dropout", Word("attention_dropout_rate")),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED)),
         ("apply_residual_connection_post_layernorm", Fixed(False)),
     ),
+    defaults={
+        "hidden_size": 64, "n_head": 8, "n_layer": 2, "layer_norm_epsilon": 1e-05,
+        "hidden_dropout": 0.0, "attention_dropout": 0.0, "tie_word_embeddings": True,
+        "apply_residual_connection_post_layernorm": False,
+    },
+    aliases={
+        "n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
+    },
     fixed={
         **DECODER, "norm": "layer_norm", "positions": "none", "relative_positions": "alibi",
         "biases": _ALL, "input_norm": True, "activation": "gelu_tanh",
@@ -173,13 +191,31 @@ STABLELM = LLAMA._replace(
     architecture="StableLmForCausalLM",
     words=(
         *_SIZED,
-        ("layer_norm_eps", Word("norm_epsilon", default=1e-5)),
-        ("hidden_dropout", Word("dropout_rate", default=0.0)),
+        ("layer_norm_eps", Word("norm_epsilon")),
+        ("hidden_dropout", Word("dropout_rate")),
         ("use_qkv_bias", Part("biases", ATTENTION[:3])),
-        *_rope(0.25),
+        *_ROPE,
         ("use_parallel_residual", Fixed(False)),
         ("qk_layernorm", Fixed(False)),
     ),
+    defaults={
+        "hidden_size": 2560,
+        "intermediate_size": 6912,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 4096,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+        "layer_norm_eps": 1e-05,
+        "hidden_dropout": 0.0,
+        "use_qkv_bias": False,
+        "use_parallel_residual": False,
+        "qk_layernorm": False,
+        "rope_theta": 10_000.0,
+        "partial_rotary_factor": 0.25,
+    },
     fixed={**LLAMA.fixed, "norm": "layer_norm"},
 )
 _TANH = (("gelu_pytorch_tanh", "gelu_tanh"), *ACTIVATIONS)
@@ -194,15 +230,22 @@ STARCODER2 = LLAMA._replace(
     },
     words=(
         *(item for item in _SIZED if item[0] not in ("hidden_act", "tie_word_embeddings")),
-        ("norm_epsilon", Word("norm_epsilon", default=1e-5)),
-        ("hidden_act", Word("activation", _TANH, default="gelu_pytorch_tanh")),
-        ("residual_dropout", Word("dropout_rate", default=0.0)),
-        ("embedding_dropout", Word("dropout_rate", default=0.0)),
+        ("norm_epsilon", Word("norm_epsilon")),
+        ("hidden_act", Word("activation", _TANH)),
+        ("residual_dropout", Word("dropout_rate")),
+        ("embedding_dropout", Word("dropout_rate")),
         ("use_bias", Part("biases", _ALL)),
         ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
         ("rope_parameters.rope_type", Fixed("default")),
         ("sliding_window", Fixed(None)),
-        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED)),
     ),
+    defaults={
+        "hidden_size": 3072, "intermediate_size": 12288, "num_attention_heads": 24,
+        "num_key_value_heads": 2, "num_hidden_layers": 30, "max_position_embeddings": 4096,
+        "attention_dropout": 0.0, "norm_epsilon": 1e-05, "hidden_act": "gelu_pytorch_tanh",
+        "residual_dropout": 0.0, "embedding_dropout": 0.0, "use_bias": True,
+        "sliding_window": None, "tie_word_embeddings": True, "rope_theta": 10_000.0,
+    },
     fixed={**LLAMA.fixed, "norm": "layer_norm"},
 )  # fmt: skip

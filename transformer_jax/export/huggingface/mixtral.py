@@ -1,28 +1,7 @@
 """The family of decoders with experts: tensor names and keys of config.json."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from transformer_jax.export.huggingface.decoders import LLAMA, NO_BIASES, theta
-from transformer_jax.export.huggingface.family import Fixed, Part, Word
-
-
-def _base(words: Mapping[str, Any]) -> float:
-    """Return `theta`, whose default is another in Mixtral."""
-    return theta({"rope_theta": 1e6, **words})
-
-
-_DEFAULTS = {
-    "max_position_embeddings": 4096 * 32, "rms_norm_eps": 1e-5, "rope_theta": _base,
-    "rope_parameters.rope_theta": _base,
-}  # fmt: skip
-
-
-def _of_mixtral(name: str, word: Word | Part | Fixed) -> tuple[str, Word | Part | Fixed]:
-    if isinstance(word, Word) and name in _DEFAULTS:
-        return name, word._replace(default=_DEFAULTS[name])
-    return name, word
-
+from transformer_jax.export.huggingface.decoders import LLAMA, NO_BIASES
+from transformer_jax.export.huggingface.family import Fixed, Word
 
 # Jiang et al. 2024, arXiv:2401.04088: Mistral with experts, which no biases balance.
 _EXPERTS = "model.layers.{}.block_sparse_moe"
@@ -37,12 +16,20 @@ MIXTRAL = LLAMA._replace(
         "decoder/layer_{}/feed_forward/expert_{}/up": f"{_EXPERTS}.experts.{{}}.w3",
     },
     words=(
-        *(_of_mixtral(*item) for item in NO_BIASES),
-        ("num_local_experts", Word("num_experts", default=8)),
-        ("num_experts_per_tok", Word("experts_per_token", default=2)),
+        *NO_BIASES,
+        ("num_local_experts", Word("num_experts")),
+        ("num_experts_per_tok", Word("experts_per_token")),
         ("sliding_window", Fixed(None)),
     ),
     whole_heads=False,
+    defaults={
+        "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": None, "num_hidden_layers": 32,
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+        "attention_dropout": 0.0, "tie_word_embeddings": False, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "sliding_window": None, "rope_theta": 1e6,
+    },
+    aliases={"num_experts": "num_local_experts"},
     fixed={
         **LLAMA.fixed, "biases": (), "feed_forward_pattern": ("experts",),
         "expert_scores": "softmax", "normalize_expert_weights": True, "shared_experts": 0,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax.export.huggingface.decoders import ACTIVATIONS, ATTENTION
-from transformer_jax.export.huggingface.family import Family, Fixed, Word
+from transformer_jax.export.huggingface.family import LOGITS_BIAS, Family, Fixed, Word
 
 _SEQ2SEQ = {"architecture": "encoder_decoder", "tied_embeddings": "all"}
 
@@ -46,6 +46,7 @@ MARIAN = Family(
         "encoder/final_norm": "model.encoder.layer_norm",
         **_bart_layers("decoder"),
         "decoder/final_norm": "model.decoder.layer_norm",
+        "logits_bias": LOGITS_BIAS,
     },
     words=(
         ("d_model", Word("d_model")),
@@ -55,15 +56,30 @@ MARIAN = Family(
         ("decoder_attention_heads", Word("num_heads")),
         ("encoder_layers", Word("num_encoder_layers")),
         ("decoder_layers", Word("num_decoder_layers")),
-        ("max_position_embeddings", Word("max_positions", default=1024)),
-        ("activation_function", Word("activation", ACTIVATIONS, default="gelu")),
-        ("dropout", Word("dropout_rate", default=0.1)),
-        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
-        ("activation_dropout", Word("activation_dropout_rate", default=0.0)),
-        ("scale_embedding", Word("embedding_scale", default=False)),
+        ("max_position_embeddings", Word("max_positions")),
+        ("activation_function", Word("activation", ACTIVATIONS)),
+        ("dropout", Word("dropout_rate")),
+        ("attention_dropout", Word("attention_dropout_rate")),
+        ("activation_dropout", Word("activation_dropout_rate")),
+        ("scale_embedding", Word("embedding_scale")),
         ("share_encoder_decoder_embeddings", Fixed(True)),
         ("tie_word_embeddings", Fixed(True)),
+        # Not a key: whether the file has a bias other than 0.
+        (LOGITS_BIAS, Word("logits_bias", ((False, False), (True, True)), default=lambda _: False,
+                           written=None)),
     ),
+    defaults={
+        "d_model": 1024, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16, "decoder_attention_heads": 16, "encoder_layers": 12,
+        "decoder_layers": 12, "max_position_embeddings": 1024, "activation_function": "gelu",
+        "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0,
+        "scale_embedding": False, "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+    },
+    aliases={
+        "hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
     fixed={
         **_SEQ2SEQ, "residual": "post_norm", "norm": "layer_norm", "norm_epsilon": 1e-5,
         "positions": "sinusoidal", "relative_positions": "none",
@@ -73,7 +89,7 @@ MARIAN = Family(
     tables=(
         "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
     ),
-    zeros=("final_logits_bias",),
+    logits_bias=LOGITS_BIAS,
     halves=True,
     sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
 )  # fmt: skip
@@ -81,6 +97,22 @@ PEGASUS = MARIAN._replace(
     model_type="pegasus",
     architecture="PegasusForConditionalGeneration",
     words=tuple(item for item in MARIAN.words if not item[0].startswith("share")),
+    defaults={
+        "d_model": 1024,
+        "encoder_ffn_dim": 4096,
+        "decoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16,
+        "decoder_attention_heads": 16,
+        "encoder_layers": 12,
+        "decoder_layers": 12,
+        "max_position_embeddings": 1024,
+        "activation_function": "gelu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "scale_embedding": False,
+        "tie_word_embeddings": True,
+    },
     fixed={**MARIAN.fixed, "residual": "pre_norm"},
     saves_sinusoids=True,
 )
@@ -101,10 +133,18 @@ BART = MARIAN._replace(
         ("normalize_embedding", Fixed(True, written=False)),
         ("add_final_layer_norm", Fixed(False, written=False)),
     ),
+    defaults={
+        "d_model": 1024, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16, "decoder_attention_heads": 16, "encoder_layers": 12,
+        "decoder_layers": 12, "max_position_embeddings": 1024, "activation_function": "gelu",
+        "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0,
+        "scale_embedding": False, "tie_word_embeddings": True,
+    },
     fixed={**MARIAN.fixed, "positions": "learned", "input_norm": True},
     nearly={},
     halves=False,
     sinusoids=(),
+    drops=("encoder.version", "decoder.version"),
     offset=2,
 )  # fmt: skip
 # BART with norms before sub-layers (Liu et al. 2020, arXiv:2001.08210).
@@ -112,6 +152,22 @@ MBART = BART._replace(
     model_type="mbart",
     architecture="MBartForConditionalGeneration",
     words=tuple(item for item in PEGASUS.words if not item[0].startswith("normalize")),
+    defaults={
+        "d_model": 1024,
+        "encoder_ffn_dim": 4096,
+        "decoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16,
+        "decoder_attention_heads": 16,
+        "encoder_layers": 12,
+        "decoder_layers": 12,
+        "max_position_embeddings": 1024,
+        "activation_function": "gelu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "scale_embedding": False,
+        "tie_word_embeddings": True,
+    },
     fixed={**BART.fixed, "residual": "pre_norm"},
 )
 
@@ -159,11 +215,11 @@ def _t5_words(activations: tuple[tuple[str, str], ...]) -> tuple:
         ("num_layers", Word("num_encoder_layers")),
         ("num_decoder_layers", Word("num_decoder_layers", default=lambda w: w["num_layers"])),
         ("num_heads", Word("num_heads")),
-        ("relative_attention_num_buckets", Word("relative_buckets", default=32)),
-        ("relative_attention_max_distance", Word("relative_max_distance", default=128)),
-        ("layer_norm_epsilon", Word("norm_epsilon", default=1e-6)),
-        ("dropout_rate", Word("dropout_rate", default=0.1)),
-        ("feed_forward_proj", Word("activation", activations, default="relu")),
+        ("relative_attention_num_buckets", Word("relative_buckets")),
+        ("relative_attention_max_distance", Word("relative_max_distance")),
+        ("layer_norm_epsilon", Word("norm_epsilon")),
+        ("dropout_rate", Word("dropout_rate")),
+        ("feed_forward_proj", Word("activation", activations)),
         # Version 1.0 shares one table and scales its logits; 1.1 has a separate pre-softmax table,
         # but the key that used to say so now says that logits are not scaled.
         ("lm_head", Word("tied_embeddings", ((False, "all"), (True, "none")), written=None)),
@@ -180,6 +236,15 @@ T5 = Family(
     modules=_t5_modules({"up": "wi", "down": "wo"}),
     words=_t5_words((("relu", "relu"), ("gelu", "gelu"), ("gelu_new", "gelu_tanh"),
                      ("silu", "silu"))),
+    defaults={
+        "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8,
+        "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+        "layer_norm_epsilon": 1e-06, "dropout_rate": 0.1, "feed_forward_proj": "relu",
+    },
+    aliases={
+        "hidden_size": "d_model", "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers", "head_dim": "d_kv",
+    },
     fixed={
         "architecture": "encoder_decoder", "residual": "pre_norm", "norm": "rms_norm",
         "positions": "none", "relative_positions": "t5", "biases": (), "score_scale": "none",
@@ -187,6 +252,8 @@ T5 = Family(
     },
     tables=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
     caches_as_encoder=True,
+    # A table of the first version's cross-attention, which has never been read.
+    drops=("EncDecAttention.relative_attention_bias.weight",),
 )  # fmt: skip
 T5_GATED = T5._replace(
     modules=_t5_modules({"gate": "wi_0", "up": "wi_1", "down": "wo"}),

@@ -32,7 +32,7 @@ ENCODERS = {
 }  # fmt: skip
 _LABELS = {("class",): Classes, ("tags",): Labels}
 _OTHERS: Mapping[tuple[str, ...], Callable[[], Codec]] = {("span",): Spans, ("value",): Values.of}
-_UNNAMED = {"0": "LABEL_0", "1": "LABEL_1"}
+_MOST_LABELS = 2**24
 _ONE = "single_label_classification"
 # Other objectives read text in another order, or predict what no class of `transformers` does.
 OBJECTIVES = (
@@ -121,8 +121,32 @@ def problem(words: Mapping[str, Any]) -> str:
     """Return the problem_type of config.json; if it has none, it follows from the number of labels,
     as in `transformers`.
     """
-    one = len(words.get("id2label") or _UNNAMED) == 1
-    return words.get("problem_type") or ("regression" if one else _ONE)
+    return words.get("problem_type") or ("regression" if len(_names(words)) == 1 else _ONE)
+
+
+def _names(words: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the names of labels by their numbers; if config.json has only how many there are, or
+    not even that, they have the names that `transformers` gives them.
+    """
+    count = words.get("num_labels")
+    count = 2 if count is None else count
+    if type(count) is not int or not 0 < count < _MOST_LABELS:
+        raise UserError(f"num_labels={count!r}: must be a number of labels")
+    return words.get("id2label") or {str(number): f"LABEL_{number}" for number in range(count)}
+
+
+def refuse_quantized(words: Mapping[str, Any]) -> None:
+    """Raise a UserError that names how tensors are quantised, if they are."""
+    for name in ("quantization_config", "compression_config"):
+        how = words.get(name)
+        if how:
+            of = how if isinstance(how, dict) else {}
+            bits = "bitsandbytes" if any(of.get(f"load_in_{n}bit") for n in (4, 8)) else how
+            raise UserError(
+                f"{name}: its tensors are quantised by {of.get('quant_method', bits)!r}, and only "
+                "float32, float16 and bfloat16 can be imported; take the model before it was "
+                "quantised"
+            )
 
 
 def labels(words: Mapping[str, Any], predicts: tuple[str, ...]) -> Codec | None:
@@ -137,7 +161,7 @@ def labels(words: Mapping[str, Any], predicts: tuple[str, ...]) -> Codec | None:
     kind = words.get("problem_type") or _ONE
     if kind != _ONE:
         raise UserError(f"config.json: problem_type={kind!r}: only one class per text is supported")
-    names = words.get("id2label") or _UNNAMED
+    names = _names(words)
     ordered = [names[number] for number in sorted(names, key=int)]
     if len(set(ordered)) < max(len(ordered), 2):
         raise UserError(f"config.json: id2label={names}: must name at least two distinct classes")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file, save_file
@@ -16,17 +17,31 @@ from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.values import Values
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.experts import apart, together
-from transformer_jax.export.huggingface.family import Family
+from transformer_jax.export.huggingface.family import LOGITS_BIAS, Family
 from transformer_jax.nn.positions import Sinusoidal
 
 log = logging.getLogger("transformer_jax")
 Tensors = dict[str, np.ndarray]
 _FILE = "model.safetensors"
+_OTHER_FORMATS = (
+    ".bin",
+    ".bin.index.json",
+    ".h5",
+    ".msgpack",
+    ".ckpt.index",
+    ".gguf",
+    ".pth",
+    ".pt",
+)
 # Heads of encoders.
 HEADS = (
     "piece_head", "pooler", "next_sentence_head", "class_head", "tags_head", "span_head",
     "value_head",
 )  # fmt: skip
+# Names of the first version of BERT, which files of every family may have.
+_RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+# Suffixes of what older versions saved in every family, although it follows from the config.
+_BUFFERS = ("rotary_emb.inv_freq", "position_ids")
 _LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
 _INWARD = ("query", "key", "value", "gate", "up", "router")  # maps that read the residual stream
 
@@ -43,8 +58,14 @@ def names(family: Family, shapes: Any) -> dict[str, list[str]]:
     for path in sorted(paths, key=lambda path: modules.index(module(path))):
         numbers = re.findall(r"(?:layer|expert)_(\d+)", path)
         name = family.modules[module(path)].format(*numbers)
-        found.setdefault(f"{name}.{_LEAVES[path.rpartition('/')[2]]}", []).append(path)
+        leaf = "" if _of_logits(path) else f".{_LEAVES[path.rpartition('/')[2]]}"
+        found.setdefault(f"{name}{leaf}", []).append(path)
     return found
+
+
+def _of_logits(path: str) -> bool:
+    """Whether a parameter is the bias of logits: theirs is no module's, and [1 V]."""
+    return path == "logits_bias/bias"
 
 
 def to_tensors(family: Family, params: Any) -> Tensors:
@@ -75,7 +96,7 @@ def to_tensors(family: Family, params: Any) -> Tensors:
         turned = family.in_out and paths[0].endswith("kernel")
         # A strided view would silently be written with wrong contents.
         found[name] = np.ascontiguousarray(whole.T if turned else whole)
-    return found
+    return {name: x[None] if name == family.logits_bias else x for name, x in found.items()}
 
 
 def in_own_unit(params: Any, codec: Codec) -> Any:
@@ -93,26 +114,28 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
     """Return parameters of the given shapes.
 
     Raises:
-      UserError: if a tensor is missing, left over, or of another shape.
+      UserError: if a tensor is missing, left over, or of another shape; names it as the file does.
     """
     given, found = flatten_dict(shapes, sep="/"), {}
     leaves = apart({path: np.broadcast_to(0, leaf.shape) for path, leaf in given.items()})
-    left = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
-    wanted = {
-        name.removeprefix(family.prefix): paths for name, paths in names(family, shapes).items()
-    }
-    _untie(family, left, wanted)
-    for name, paths in wanted.items():
-        if name not in left:
-            raise UserError(f"{family.prefix}{name}: missing")
-        whole = np.asarray(left.pop(name), np.float32)
+    said = {_short(family, name): name for name in tensors}
+    left = {short: tensors[name] for short, name in said.items()}
+    wanted = {_short(family, name): (name, paths) for name, paths in names(family, shapes).items()}
+    said = {short: name for short, (name, _) in wanted.items()} | said
+    _untie(family, left, {short: paths for short, (_, paths) in wanted.items()}, said)
+    for short, (name, paths) in wanted.items():
+        if short not in left:
+            raise UserError(f"{name}: missing")
+        whole = _floats(said[short], left.pop(short))
+        whole = whole.reshape(-1) if name == family.logits_bias else whole
         whole = whole.T if family.in_out and paths[0].endswith("kernel") else whole
         whole = whole[family.offset :] if paths[0].endswith("positions/table") else whole
         parts = [np.broadcast_to(np.float32(0), _matrix_shape(p, leaves[p].shape)) for p in paths]
         rows = sum(len(part) for part in parts) if not paths[0].endswith("table") else len(parts[0])
         if whole.shape != (rows, *parts[0].shape[1:]):
             raise UserError(
-                f"{name}: has the shape {whole.shape}, not {(rows, *parts[0].shape[1:])}"
+                f"{said[short]}: has the shape {whole.shape}, not {(rows, *parts[0].shape[1:])} as "
+                "config.json describes it"
             )
         heads = leaves[paths[0]].shape[-2] if family.per_head and len(paths) > 1 else 1
         cut = _cut(whole, [len(part) for part in parts], paths[0], heads)
@@ -120,14 +143,36 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
             turned = part.T if path.endswith("kernel") else part
             array = turned.reshape(leaves[path].shape)
             found[path] = _permuted(path, array, _alternating) if family.halves else array
-    _check_left(family, left, leaves)
+    _check_left(family, left, said)
     found = {k: np.ascontiguousarray(v) for k, v in together(found, given).items()}
     return unflatten_dict(found, sep="/")
 
 
+def _short(family: Family, name: str) -> str:
+    """Return a tensor's name as it is now, without the prefix, which some files lack."""
+    for older, newer in _RENAMED.items():
+        if name.endswith(older):
+            name = name.removesuffix(older) + newer
+    return name.removeprefix(family.prefix)
+
+
+def _floats(name: str, array: np.ndarray) -> np.ndarray:
+    """Return a tensor in float32.
+
+    Raises:
+      UserError: if it holds whole numbers, as quantised ones do.
+    """
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise UserError(
+            f"{name}: holds {array.dtype} numbers; only float32, float16 and bfloat16 can be "
+            "imported: take the model before it was quantised"
+        )
+    return np.asarray(array, np.float32)
+
+
 def present(family: Family, tensors: Tensors, shapes: Any) -> Any:
     """Return the parameters of a model without the heads that a file has no tensors for."""
-    given = tuple(name.removeprefix(family.prefix) for name in tensors)
+    given = tuple(_short(family, name) for name in tensors)
 
     def there(part: str) -> bool:
         name = family.modules.get(part, "").removeprefix(family.prefix)
@@ -144,7 +189,9 @@ def _cut(whole: np.ndarray, rows: list[int], path: str, heads: int) -> list[np.n
     return [part.reshape(-1, *shape) for part in parts]
 
 
-def _untie(family: Family, left: Tensors, wanted: Mapping[str, list[str]]) -> None:
+def _untie(
+    family: Family, left: Tensors, wanted: Mapping[str, list[str]], said: Mapping[str, str]
+) -> None:
     """Keep only one of the names under which a tied embedding is saved."""
     table = next(name for name, paths in wanted.items() if paths[0].endswith("embedding/table"))
     for alias in family.tables:
@@ -152,28 +199,36 @@ def _untie(family: Family, left: Tensors, wanted: Mapping[str, list[str]]) -> No
         if alias in left and alias not in wanted:
             other = left.pop(alias)
             if not np.array_equal(left.setdefault(table, other), other):
-                raise UserError(f"{alias}: differs from {table}, to which it should be tied")
+                raise UserError(
+                    f"{said[alias]}: differs from {said[table]}, to which it should be tied"
+                )
 
 
-def _check_left(family: Family, left: Tensors, leaves: Mapping[str, Any]) -> None:
+def _check_left(family: Family, left: Tensors, said: Mapping[str, str]) -> None:
     """Raise a UserError that names a tensor without a counterpart in our model, if any."""
     for name, array in left.items():
         full = family.prefix + name
-        if name.endswith(family.drops) and family.drops:
+        if name.endswith((*family.drops, *_BUFFERS)):
             continue
         if name.startswith(family.others) and family.others:
-            log.info("%s: not imported, it belongs to another head", name)
+            log.info("%s: not imported, it belongs to another head", said[name])
             continue
-        if name in family.zeros and not np.any(array):
+        if name == family.logits_bias and not np.any(array):
             continue
         if full in family.sinusoids and np.allclose(
             np.asarray(array, np.float32), sinusoids(*array.shape), atol=1e-5
         ):
             continue
-        raise UserError(f"{name}: this tensor has no counterpart in our model")
+        raise UserError(f"{said[name]}: this tensor has no counterpart in our model")
 
 
-def has_own_head(tensors: Tensors) -> bool:
+def seen(tensors: Tensors) -> dict[str, Any]:
+    """Return what tensors say about a model and its config.json does not, as keys of one."""
+    bias = any(np.any(x) for name, x in tensors.items() if name.endswith(LOGITS_BIAS))
+    return {"lm_head": _has_own_head(tensors), LOGITS_BIAS: bias}
+
+
+def _has_own_head(tensors: Tensors) -> bool:
     """Whether there is a pre-softmax table that is not an embedding."""
     heads = ("lm_head.weight", "embed_out.weight")
     head = next((tensors[name] for name in heads if name in tensors), None)
@@ -212,7 +267,7 @@ def _permuted(path: str, array: np.ndarray, order: Any) -> np.ndarray:
     """Return a parameter with the channels of the residual stream in another order."""
     *_, module, leaf = path.split("/")
     inward = module in _INWARD
-    if leaf == "bias" and inward:
+    if (leaf == "bias" and inward) or _of_logits(path):
         return array
     axis = 0 if leaf == "kernel" and inward else array.ndim - 1
     return np.moveaxis(order(np.moveaxis(array, axis, 0)), 0, axis)
@@ -223,6 +278,17 @@ def save(directory: Path, tensors: Tensors) -> None:
     save_file(tensors, directory / _FILE, metadata={"format": "pt"})
 
 
+def _refuse_others(directory: Path, ours: set[str]) -> None:
+    """Raise a UserError that names weights in another format, if there are no others."""
+    found = {path.name for path in directory.glob("*")} if directory.is_dir() else set()
+    for name in sorted(found) if found.isdisjoint(ours) else ():
+        if name.endswith(_OTHER_FORMATS):
+            raise UserError(
+                f"{directory / name}: only weights in {_FILE} can be imported; load the model with "
+                "transformers, and write it to another directory with save_pretrained"
+            )
+
+
 def load(directory: Path) -> Tensors:
     """Read the tensors from one file or from shards.
 
@@ -230,6 +296,7 @@ def load(directory: Path) -> Tensors:
       UserError: if there are none, or a file cannot be read.
     """
     index = directory / f"{_FILE}.index.json"
+    _refuse_others(directory, {_FILE, index.name})
     try:
         files = {_FILE}
         if not (directory / _FILE).exists() and index.exists():

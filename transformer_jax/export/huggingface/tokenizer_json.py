@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
+from transformer_jax.data.codecs import spm_pair
 from transformer_jax.data.codecs.characters import Characters
 from transformer_jax.data.codecs.codec import SPELLED, Codec, symbols_of
 from transformer_jax.data.codecs.imported import LEAD, Imported
@@ -18,7 +19,7 @@ from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.codecs.wordpiece import WordPiece
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface import special_ids
+from transformer_jax.export.huggingface import special_ids, tokenizer_files
 
 _PAD, _BOS, _EOS, _UNK = SPELLED
 _NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces with names in Hugging Face
@@ -53,7 +54,19 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
     if limit is not None:  # longer texts are cut if truncation is on
         encoder = experiment.model.architecture == "encoder"
         words["model_max_length"] = min(limit, experiment.objective.window) if encoder else limit
-    return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
+    found = {"tokenizer.json": content}
+    if isinstance(codec, Imported) and codec.tokenizer.get("type") == spm_pair.KIND:
+        vocabulary = codec.tokenizer["vocabulary"]
+        found = {"vocab.json": json.dumps(vocabulary, ensure_ascii=False, indent=0)}
+        words["tokenizer_class"] = "MarianTokenizer"
+    return found | {"tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
+
+
+def models(codec: Codec) -> dict[str, bytes]:
+    """Return {name: content} of the SentencePiece models that go with those files, if any."""
+    if not isinstance(codec, Imported) or codec.tokenizer.get("type") != spm_pair.KIND:
+        return {}
+    return dict(zip(("source.spm", "target.spm"), spm_pair.models_of(codec.tokenizer), strict=True))
 
 
 def _imported(codec: Imported, experiment: Experiment) -> str:
@@ -124,7 +137,7 @@ def _subwords(codec: Subwords) -> Any:
         vocabulary = {piece: number for number, (piece, _) in enumerate(pieces)}
         model = models.BPE(
             vocabulary,
-            _merges(pieces, codec),
+            tokenizer_files.merges(pieces, {*SPELLED, *symbols_of(codec.special)}),
             unk_token=_UNK,
             fuse_unk=True,
             byte_fallback=fallback,
@@ -143,26 +156,6 @@ def _subwords(codec: Subwords) -> Any:
         decoders.Strip(" ", left=1 << 16, right=0),
     ])  # fmt: skip
     return tokenizer
-
-
-def _merges(pieces: list[tuple[str, float]], codec: Codec) -> list[tuple[str, str]]:
-    """Return pairs in the order in which SentencePiece merges them: the best score of the merged
-    piece first.
-
-    Like `transformers.convert_slow_tokenizer.generate_merges`.
-    """
-    number = {piece: i for i, (piece, _) in enumerate(pieces)}
-    skipped = {*SPELLED, *symbols_of(codec.special), *(f"<0x{byte:02X}>" for byte in range(256))}
-    found = []
-    for piece, score in pieces:
-        if piece in skipped:
-            continue
-        cuts = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
-        known = [cut for cut in cuts if all(p in number and p not in skipped for p in cut)]
-        known.sort(key=lambda cut: (number[cut[0]], number[cut[1]]))
-        found += [(score, len(left), len(right), left, right) for left, right in known]
-    found.sort(key=lambda item: item[:3], reverse=True)
-    return [(left, right) for *_, left, right in found]
 
 
 def _bytes(codec: Bytes) -> Any:
@@ -208,10 +201,7 @@ def read(
     try:
         content = path.read_bytes()
     except OSError:
-        raise UserError(
-            f"{path}: cannot be read; write one with transformers.AutoTokenizer.from_pretrained"
-            "(...).save_pretrained(...)"
-        ) from None
+        content = tokenizer_files.content(directory, words).encode()
     special = special_ids.special_ids(words, rows, architecture)
     begins = None
     try:
