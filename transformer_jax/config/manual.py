@@ -891,7 +891,7 @@ class EvaluationConfig:
     checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for tokenised text.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
-    lowercase: bool = False  # score case-insensitively
+    lowercase: bool = False  # score case-insensitively; TER always does, like sacrebleu
     # What eval.py computes for translations, in this order; validation uses BLEU, or WER, the word
     # error rate, for what is said in sound. CER: of characters. "labelled_F1": of the brackets of
     # trees (tgt.codec="trees").
