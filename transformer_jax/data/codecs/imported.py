@@ -1,6 +1,7 @@
 """A Hugging Face tokenizer: a tokenizer.json, with the special ids of the model it came with."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -11,6 +12,12 @@ from transformer_jax.errors import UserError
 
 NONE = -1  # id of special pieces that a model lacks
 LEAD = "lead"  # the special piece before every text, source or target, as in BART
+CLEANED = "cleaned"  # key of codecs whose decoded text is cleaned, as in T5; absent in the others
+_KEYS = {"special", "size", "tokenizer"}
+# What transformers replaces in a text whose tokenizer has clean_up_tokenization_spaces, in order.
+_CONTRACTIONS = ("n't", "'m", "'s", "'ve", "'re")
+_REPLACED = (*((f" {x}", x) for x in ".?!,"), (" ' ", "'"), *((f" {x}", x) for x in _CONTRACTIONS))
+_UNCLEAR = re.compile(r"[ .?!,'ntmsver]*\Z")  # an end whose spaces may go, by what comes behind it
 
 
 class Imported:
@@ -29,11 +36,12 @@ class Imported:
                 "codec='huggingface' needs tokenizers: pip install 'transformer-jax[huggingface]'"
             ) from None
         content = json.loads(model)
-        if not isinstance(content, dict) or content.keys() != {"special", "size", "tokenizer"}:
+        if not isinstance(content, dict) or content.keys() - {CLEANED} != _KEYS:
             raise ValueError("not written by an import")
         self.model = model
         self.special: Mapping[str, int] = content["special"]
         self._size: int = content["size"]
+        self.cleaned: bool = content.get(CLEANED, False)
         try:
             self._tokenizer: Any = Tokenizer.from_str(json.dumps(content["tokenizer"]))
         except Exception as error:  # tokenizers has no exception type of its own
@@ -41,11 +49,17 @@ class Imported:
         self._lead = [self.special[LEAD]] if LEAD in self.special else []
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._bytes = self._byte_pieces(content["tokenizer"].get("decoder"))
 
     @classmethod
-    def of(cls, tokenizer: str, special: Mapping[str, int], size: int) -> "Imported":
-        """Return the codec of the content of a tokenizer.json, for an embedding of `size` rows."""
+    def of(
+        cls, tokenizer: str, special: Mapping[str, int], size: int, cleaned: bool = False
+    ) -> "Imported":
+        """Return the codec of the content of a tokenizer.json, for an embedding of `size` rows;
+        `cleaned`: decoded text is, too.
+        """
         content = {"special": dict(special), "size": size, "tokenizer": json.loads(tokenizer)}
+        content |= {CLEANED: True} if cleaned else {}
         return cls(json.dumps(content, ensure_ascii=False).encode())
 
     @property
@@ -74,11 +88,35 @@ class Imported:
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec. A BOS at the beginning may be the same piece as EOS."""
-        ids = [int(i) for i in ids]
+        text = self._decoded([int(i) for i in ids])
+        return _cleaned(text) if self.cleaned else text
+
+    def _decoded(self, ids: list[int]) -> str:
         if ids[:1] == [self.special["bos"]]:
             ids = ids[1:]
         text = takewhile(lambda i: i != self.special["eos"], ids)
         return self._tokenizer.decode(list(text), skip_special_tokens=True)
+
+    def settled(self, ids: Sequence[int]) -> str:
+        """See `codec.settled`. Bytes in a row are spelled together: one that belongs to no
+        character makes all of them unreadable.
+        """
+        known = [int(i) for i in ids]
+        while self._bytes and known and self._in_bytes(known[-1]):
+            known.pop()
+        text = self._decoded(known).rstrip("\ufffd")
+        return _cleaned(_UNCLEAR.sub("", text)) if self.cleaned else text
+
+    def _in_bytes(self, piece: int) -> bool:
+        """Return whether a piece is a byte, or has no text and so does not part two bytes."""
+        return piece in self._bytes or not self._decoded([piece])
+
+    def _byte_pieces(self, decoder: Any) -> set[int]:
+        """Return the pieces that stand for bytes and are decoded in rows."""
+        if '"ByteFallback"' not in json.dumps(decoder):
+            return set()
+        found = (self._tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+        return {piece for piece in found if piece is not None}
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec. Rows of the embedding without a piece are written as <unused 5>."""
@@ -122,6 +160,13 @@ class Imported:
     def tokenizer(self) -> dict[str, Any]:
         """The content of its tokenizer.json."""
         return json.loads(self.model)["tokenizer"]
+
+
+def _cleaned(text: str) -> str:
+    """Remove spaces before punctuation and contractions, as transformers does."""
+    for written, shown in _REPLACED:
+        text = text.replace(written, shown)
+    return text
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Imported:

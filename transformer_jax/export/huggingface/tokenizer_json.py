@@ -25,6 +25,9 @@ _PAD, _BOS, _EOS, _UNK = SPELLED
 _NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces with names in Hugging Face
 # Their names in tokenizers of encoders, and their spellings in BERT and RoBERTa.
 _OF_ENCODERS = {"bos_token": "cls_token", "eos_token": "sep_token"}
+# Keys of tokenizer_config.json.
+_CLEANS = "clean_up_tokenization_spaces"
+_CLEANS_BPE = f"{_CLEANS}_for_bpe_even_though_it_will_corrupt_output"
 _USUAL = {"bos": ("[CLS]", "<s>"), "eos": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>")}
 
 
@@ -48,12 +51,22 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
         content = json.dumps(codec.tokenizer, ensure_ascii=False)
     else:
         content = _built(codec, experiment)
-    words |= {"clean_up_tokenization_spaces": False}
+    words |= _cleaning(isinstance(codec, Imported) and codec.cleaned)
     limit = experiment.model.position_limit
     if limit is not None:  # longer texts are cut if truncation is on
         encoder = experiment.model.architecture == "encoder"
         words["model_max_length"] = min(limit, experiment.objective.window) if encoder else limit
     return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
+
+
+def _cleaning(cleaned: bool) -> dict[str, bool]:
+    """Return the settings of decoded text, which is otherwise not cleaned for BPE."""
+    return dict.fromkeys((_CLEANS, _CLEANS_BPE) if cleaned else (), True) or {_CLEANS: False}
+
+
+def _cleans(words: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Return whether a tokenizer removes spaces before punctuation from decoded text."""
+    return bool(words.get(_CLEANS) and ("merges" not in model or words.get(_CLEANS_BPE)))
 
 
 def _built(codec: Codec, experiment: Experiment) -> str:
@@ -206,7 +219,7 @@ def read(
             special |= _of_encoder(words, codec)
         if architecture == "encoder_decoder":
             special |= _lead(path, codec)
-        codec = Imported.of(text, special, rows)
+        codec = Imported.of(text, special, rows, _cleans(words, model))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not a tokenizer ({error})") from None
     if codec.rows_needed > rows:
