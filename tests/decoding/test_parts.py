@@ -6,7 +6,7 @@ import functools
 import random
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs import characters, fen, subwords, utf8, wordpiece, words
@@ -25,6 +25,7 @@ def llama(cleaned: bool = False) -> Imported:
     pieces = [*SPELLED, "<|im_end|>", *BYTES, *WORDS]
     model = models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], 3, True)
     tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence([
         decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
         decoders.Strip(" ", left=1, right=0),
