@@ -26,6 +26,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
+from transformer_jax.decoding.text.prompts import forbidden
 from transformer_jax.disk import write_bytes, write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
@@ -87,7 +88,7 @@ def export(
             write_bytes(output / name, content)
         save_file(flat, output / "model.safetensors")
         tokenizers.save(output)
-        write_text(output / "README.json", _readme(words, tokenizers, platforms, limit))
+        write_text(output / "README.json", _readme(experiment, words, tokenizers, platforms))
 
 
 def refuse(experiment: Experiment) -> None:
@@ -226,9 +227,11 @@ def _shape(value: Any) -> Any:
 
 
 def _readme(
-    words: Any, tokenizers: TokenizerPair, platforms: Sequence[str], limit: int | None
+    experiment: Experiment, words: Any, tokenizers: TokenizerPair, platforms: Sequence[str]
 ) -> str:
     special = special_of(tokenizers.tgt)
+    never = forbidden(tokenizers.tgt, experiment.objective, experiment.decoding)
+    reserved = {special.pad, special.bos} - {special.eos, -1}
     content = {
         "format": "jax.export",
         "jax": jax.__version__,
@@ -239,10 +242,13 @@ def _readme(
             "inputs in the order below. Ids are int32; texts are padded at the end with pad. A "
             "target begins with bos. state: returned by prefill, and anew by each step. The first "
             "piece given to step is bos after a source; after a prompt it is the prompt's last "
-            "piece, which prefill is not given. Positions count from 0."
+            "piece, which prefill is not given. Positions count from 0. The pieces unwritten "
+            "are never chosen."
         ),
-        "positions": limit,  # of a text, or of a prompt and its continuation together
+        # Of a text, or of a prompt and its continuation together.
+        "positions": experiment.model.position_limit,
         "special": dict(special._asdict()),
+        "unwritten": sorted(reserved | {*never}),
         "programs": words,
     }
     return json.dumps(content, indent=2) + "\n"

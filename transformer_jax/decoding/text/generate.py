@@ -16,7 +16,7 @@ from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
 from transformer_jax.decoding.text.prompt_cache import PromptCache
-from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts
+from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts, forbidden
 from transformer_jax.decoding.text.searching import (
     Draft,
     check_contiguous,
@@ -70,11 +70,9 @@ class Generator:
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self._codec, self._objective, self.config, self._n_best = codec, objective, config, n_best
         self._cut_at = cut_at
-        forbidden = [codec.piece_id(piece) for piece in config.forbidden]
-        if objective.document == "file" and self._prompting.continued:  # trained without EOS
-            forbidden.append(codec.special["eos"])
         self.special = special_of(codec)
-        self.search = make_search(config, n_best, forbidden, self.special)
+        never = forbidden(codec, objective, config)
+        self.search = make_search(config, n_best, never, self.special)
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self.positions = fewest_positions(self.models)
         self.draft, self.acceptance, self._prompts = draft, Acceptance(), prompts

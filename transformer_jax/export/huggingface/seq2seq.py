@@ -77,10 +77,26 @@ MARIAN = Family(
     halves=True,
     sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
 )  # fmt: skip
+_UNSHARED = tuple(item for item in MARIAN.words if not item[0].startswith("share"))
+
+
+def _norms(before: bool, embedding: bool) -> tuple[tuple[str, Fixed], ...]:
+    """Return keys of older versions, without which CTranslate2 does not convert a directory."""
+    return (
+        ("normalize_before", Fixed(before)),
+        ("normalize_embedding", Fixed(embedding)),
+        ("add_final_layer_norm", Fixed(before)),
+    )
+
+
 PEGASUS = MARIAN._replace(
     model_type="pegasus",
     architecture="PegasusForConditionalGeneration",
-    words=tuple(item for item in MARIAN.words if not item[0].startswith("share")),
+    words=(
+        *_UNSHARED,
+        *_norms(before=True, embedding=False),
+        ("static_position_embeddings", Fixed(True)),
+    ),
     fixed={**MARIAN.fixed, "residual": "pre_norm"},
     saves_sinusoids=True,
 )
@@ -95,12 +111,7 @@ BART = MARIAN._replace(
         "tgt_positions": "model.decoder.embed_positions",
         "tgt_input_norm": "model.decoder.layernorm_embedding",
     },
-    words=(
-        *PEGASUS.words,
-        ("normalize_before", Fixed(False, written=False)),  # of older versions
-        ("normalize_embedding", Fixed(True, written=False)),
-        ("add_final_layer_norm", Fixed(False, written=False)),
-    ),
+    words=(*_UNSHARED, *_norms(before=False, embedding=True)),
     fixed={**MARIAN.fixed, "positions": "learned", "input_norm": True},
     nearly={},
     halves=False,
@@ -111,7 +122,7 @@ BART = MARIAN._replace(
 MBART = BART._replace(
     model_type="mbart",
     architecture="MBartForConditionalGeneration",
-    words=tuple(item for item in PEGASUS.words if not item[0].startswith("normalize")),
+    words=(*_UNSHARED, *_norms(before=True, embedding=True)),
     fixed={**BART.fixed, "residual": "pre_norm"},
 )
 
