@@ -120,4 +120,5 @@ def test_what_is_lacking_is_named():
     """A beam search that stops later than theirs."""
     for stop, named in (("optimal", ["decoding.stop='optimal'"]), ("width", [])):
         run = Experiment(decoding=dataclasses.replace(POWER, stop=stop))
-        assert [text.partition(":")[0] for text in settings.lacks(MARIAN, run)] == named
+        found = [text.partition(":")[0] for text in settings.lacks(MARIAN, run)]
+        assert [name for name in found if name.startswith("decoding")] == named

@@ -112,7 +112,7 @@ def test_several_prompts_are_streamed_concurrently(writing, monkeypatch):
      ({"prompt": "x" * 30}, 400), ({"prompt": [1, 2]}, 400), ({"prompt": []}, 400),
      ({"suffix": "b"}, 400), ({"logit_bias": {"3": 1}}, 400), ({"best_of": 2}, 400),
      ({"frequency_penalty": 0.5}, 400), ({"n": 9}, 413), ({"unknown": 1}, 400),
-     ({"stream_options": {"include_usage": True}}, 400),
+     ({"top_p": 1e-39}, 400), ({"stream_options": {"include_usage": True}}, 400),
      ({"stream": True, "stream_options": {"includes_usage": True}}, 400)],
 )  # fmt: skip
 def test_invalid_openai_requests_are_rejected(writing, fields, status):
@@ -125,8 +125,8 @@ def test_invalid_openai_requests_are_rejected(writing, fields, status):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"max_tokens": 11}, {"top_p": 0}, {"temperature": -1}, {"beam_size": 2}, {"beam_size": 0},
-     {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}],
+    [{"max_tokens": 11}, {"top_p": 0}, {"top_p": 1e-39}, {"temperature": -1}, {"beam_size": 2},
+     {"beam_size": 0}, {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}],
 )  # fmt: skip
 def test_invalid_generate_requests_are_rejected(writing, fields):
     answer = writing.post("/api/generate", json={"prompt": "a"} | fields)

@@ -1,11 +1,23 @@
 """Validation of decoding."""
 
+import math
 from typing import TYPE_CHECKING
 
-from transformer_jax.config.bounds import SIZE, above, check, default_unless, within
+from transformer_jax.config.bounds import (
+    HELD_POSITIONS,
+    SIZE,
+    above,
+    check,
+    default_unless,
+    within,
+)
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import DecodingConfig
+
+# Beyond it, the penalty of the longest text, length^alpha, is infinite in float32, and so all
+# scores are 0.
+MOST_ALPHA = int(127 / math.log2(HELD_POSITIONS))
 
 
 def check_decoding(decoding: "DecodingConfig") -> None:
@@ -19,7 +31,8 @@ def check_decoding(decoding: "DecodingConfig") -> None:
     within(0, SIZE, top_k=decoding.top_k)
     within(0, 1000, no_repeat_ngram=decoding.no_repeat_ngram)
     within(0, SIZE, shortlist=decoding.shortlist)
-    within(0, 100, alpha=decoding.alpha, coverage_penalty=decoding.coverage_penalty)
+    within(0, 100, coverage_penalty=decoding.coverage_penalty)
+    within(0, MOST_ALPHA, alpha=decoding.alpha)
     within(1e-6, 1000, temperature=decoding.temperature)
     above(0, 1, top_p=decoding.top_p)
     check(
