@@ -111,7 +111,7 @@ def fold(config: ModelConfig, params: Any) -> Any:
         both = config.architecture == "encoder_decoder"
         tables = dict.fromkeys(apart if both else ("embedding",), shared)
     width = np.float32(config.d_model**0.5)
-    head = tables.get("tgt_embedding", tables.get("embedding"))
+    head = tables["tgt_embedding" if "tgt_embedding" in tables else "embedding"]
     own = {"output": {"table": head / width if config.logits_scale else head}}
     kept = {name: leaves for name, leaves in params.items() if name not in names}
     return {**own, **kept, **{name: {"table": table * width} for name, table in tables.items()}}
