@@ -7,9 +7,13 @@ import types
 import typing
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from transformer_jax.config import DataConfig, Experiment, average_count
+from transformer_jax.config.bounds import HELD_POSITIONS, computed
+from transformer_jax.config.refusals.decoding import MOST_ALPHA
+from transformer_jax.decoding.search.penalties import PENALTIES
 from transformer_jax.door import differences, door, from_json, override, parse, to_json
 from transformer_jax.errors import UserError
 
@@ -653,6 +657,39 @@ def test_every_number_has_lower_and_upper_bounds(path):
         message = refusal(NEEDS.get(path, {}) | given)
         assert message.startswith(f"config.{path}=")
         assert "leave it at" not in message  # which would mean that a field it needs is unset
+
+
+@pytest.mark.parametrize("path", [path for path, kind in NUMBERS.items() if kind is float])
+def test_numbers_are_checked_as_they_are_computed_with(path):
+    """In float32: what is on the wrong side of a bound only there is refused, too."""
+
+    def accepted(value: float) -> bool:
+        try:
+            parse(plain(NEEDS.get(path, {}) | {path: value}))
+        except UserError:
+            return False
+        return True
+
+    for value in (1e-300, 1e-39, 1.1e-38, 1e-20, 1 - 1e-9, 1 + 1e-9, 0.3):
+        assert accepted(computed(value)) or not accepted(value), value
+    assert computed(0.5) == 0.5
+
+
+def test_rounded_bounds_are_explained():
+    found = refusal({"decoding.top_p": 1e-39, "decoding.search": "sample"})
+    assert found == (
+        "config.decoding.top_p=1e-39: must be above 0 and at most 1 in float32, where it is 0"
+    )
+    found = refusal({"optimizer.b2": 0.999999999})
+    assert found.endswith("must be at least 0 and below 1 in float32, where it is 1")
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_length_penalties_are_finite(name):
+    """Of the longest text, with the largest exponent; otherwise all scores would be 0."""
+    longest = np.array([HELD_POSITIONS])
+    assert np.isfinite(PENALTIES[name](longest, MOST_ALPHA).astype(np.float32))
+    refusal({"decoding.alpha": MOST_ALPHA + 1.0})
 
 
 @pytest.mark.parametrize("path", ["model.d_ff", "optimizer.epsilon", "seed"])

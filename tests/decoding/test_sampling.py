@@ -38,7 +38,7 @@ def kept(logits, top_k: int, top_p: float) -> list[int]:
 
 
 @pytest.mark.parametrize("top_k", [0, 1, 3, 9])
-@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("top_p", [1.2e-38, 0.05, 0.5, 0.9, 1.0])
 def test_nucleus(top_k, top_p):
     """What is kept matches the definition; where too few pieces are left, all are kept."""
     logits = np.random.default_rng(0).normal(0, 2, (40, 2, 9)).astype(np.float32)

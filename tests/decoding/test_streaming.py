@@ -1,13 +1,22 @@
 """Streamed parts add up to the text; stop strings end it."""
 
 import dataclasses
+import string
 
 import pytest
 from decoding.test_generate import CODEC, GREEDY, LINES, PREFIX, SAMPLES, generator, made
+from tiny import MODEL as TINY
+from tiny import make
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
+from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
+from transformer_jax.data.codecs.imported import Imported
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.streaming import cut, held_back
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS, EOS
 
 ONE = dataclasses.replace(SAMPLES, num_samples=1)
 DRAFTED = dataclasses.replace(GREEDY, draft="ngram")
@@ -34,6 +43,38 @@ def test_the_parts_add_up_to_the_text(objective, decoding):
             assert (writer.acceptance.passes > passes) == (decoding.draft is not None)
             ((short,),) = writer.generate(params, [prompt], 9, first=number, stop=["?", stop])
             assert (short.text, short.ids) == (end, whole.ids)
+
+
+def chatting() -> Imported:
+    """Return a tokenizer of letters that finds special pieces in a text."""
+    pieces = [*SPELLED, *string.ascii_lowercase]  # as many as CODEC has, with the same ids
+    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in SPELLED])
+    return Imported.of(tokenizer.to_str(), SPECIAL, len(pieces))
+
+
+def test_a_prompt_that_contains_eos_loses_nothing():
+    """As those of chats do: only what a search writes ends there."""
+    codec = chatting()
+    (model, params), prompt = made(LINES), "a</s>b</s>"
+    writer = Generator(model, codec, LINES, GREEDY)
+    assert writer.read(prompt) == [BOS, 4, EOS, 5, EOS]
+    ((whole,),) = writer.generate(params, [prompt], 9)
+    assert len(whole.ids) > 3
+    assert whole.text == "ab" + codec.decode(whole.ids)
+    assert "".join(writer.stream(params, prompt, 9)) == whole.text
+    ((short,),) = writer.generate(params, [prompt], 9, stop=[whole.text[3:5]])
+    assert short.text == whole.text[:3]
+
+
+def test_a_prefix_that_ends_a_translation_is_refused():
+    codec = chatting()
+    translator = Translator(make(TINY)[0], TokenizerPair(codec, codec), GREEDY)
+    begun = translator.sentences(["ab", "c"], ["", "d"])
+    assert [sentence.prefix for sentence in begun] == [[], codec.encode(["d"], eos=False)[0]]
+    with pytest.raises(UserError, match="line 8: its prefix contains the piece that ends a text"):
+        translator.sentences(["ab", "c"], ["", "d</s>d"], first=7)
 
 
 def test_incomplete_stop_strings_and_characters_are_held_back():

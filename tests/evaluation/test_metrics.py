@@ -46,6 +46,18 @@ def test_scores_match_sacrebleu(tokenize, lowercase):
     assert bleu.details == str(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "usual"), [("BLEU", sacrebleu.BLEU()), ("chrF", sacrebleu.CHRF()),
+                        ("TER", sacrebleu.TER())],
+)  # fmt: skip
+def test_defaults_are_those_of_sacrebleu(name, usual):
+    """Signatures too, in texts whose case differs."""
+    shouted = [line.upper() for line in HYPOTHESES]
+    (found,) = score(shouted, REFERENCES, EvaluationConfig(metrics=(name,)))
+    assert found.value == usual.corpus_score(shouted, [REFERENCES]).score
+    assert found.signature == str(usual.get_signature())
+
+
 def test_case_and_tokenisation_affect_the_score():
     values = {
         (tokenize, lowercase): score(

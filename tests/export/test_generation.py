@@ -3,11 +3,25 @@
 import dataclasses
 
 import pytest
+from tiny import VARIANTS, make
 
-from transformer_jax.config import DecodingConfig, Experiment, TokenizerConfig
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    DecodingConfig,
+    EvaluationConfig,
+    Experiment,
+    ObjectiveConfig,
+    SideConfig,
+    TokenizerConfig,
+)
 from transformer_jax.data.codecs.characters import train
+from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface import generation
+from transformer_jax.export.ctranslate2.search_options import options, unwritten
+from transformer_jax.export.huggingface import generation, settings
+from transformer_jax.export.huggingface.families import MARIAN
+from transformer_jax.vocabulary import BOS, EOS, PAD
 
 CODEC = train(TokenizerConfig(), ["abcdefgh"])
 POWER = DecodingConfig(length_penalty="power", alpha=1.0)
@@ -79,3 +93,32 @@ def test_an_output_that_may_be_longer_here_is_named(words, limit, named):
 def test_a_temperature_of_zero_is_rejected():
     with pytest.raises(UserError, match=r"temperature=0\.0"):
         generation.read({"do_sample": True, "temperature": 0.0}, CODEC)
+
+
+@pytest.mark.parametrize("document", ["line", "file", "joined"])
+@pytest.mark.parametrize("kind", ["language_model", "text_prefix_lm"])
+def test_every_export_knows_what_no_text_contains(kind, document):
+    """Where documents are files, `generate` writes no EOS; nor do the other engines, if told."""
+    objective = ObjectiveConfig(kind, window=8, document=document)
+    decoding = dataclasses.replace(POWER, forbidden=("b",))
+    run = Experiment(
+        model=VARIANTS["decoder"], objective=objective, decoding=decoding,
+        tgt=SideConfig("characters"), checkpoint=CheckpointConfig(best_by="loss"),
+        evaluation=EvaluationConfig(bleu_sentences=0), data=DataConfig(max_length=8),
+    )  # fmt: skip
+    written = Generator(make(run.model, "causal")[0], CODEC, objective, decoding).search.forbidden
+    assert (EOS in written) == (document == "file")
+    never = sorted({PAD, BOS, *written})
+    words = generation.write(run, CODEC)
+    assert words["suppress_tokens"] == never
+    assert {CODEC.piece_id(x) for x in generation.read(words, CODEC).forbidden} == {*written}
+    given = options(decoding, two_sided=False, never=unwritten(CODEC, objective, decoding))
+    assert sorted(CODEC.piece_id(x) for (x,) in given["suppress_sequences"]) == never
+
+
+def test_what_is_lacking_is_named():
+    """A beam search that stops later than theirs."""
+    for stop, named in (("optimal", ["decoding.stop='optimal'"]), ("width", [])):
+        run = Experiment(decoding=dataclasses.replace(POWER, stop=stop))
+        found = [text.partition(":")[0] for text in settings.lacks(MARIAN, run)]
+        assert [name for name in found if name.startswith("decoding")] == named

@@ -111,7 +111,9 @@ def test_several_prompts_are_streamed_concurrently(writing, monkeypatch):
      ({"presence_penalty": 1.0}, 400), ({"temperature": 2.5}, 400), ({"max_tokens": 11}, 400),
      ({"prompt": "x" * 30}, 400), ({"prompt": [1, 2]}, 400), ({"prompt": []}, 400),
      ({"suffix": "b"}, 400), ({"logit_bias": {"3": 1}}, 400), ({"best_of": 2}, 400),
-     ({"frequency_penalty": 0.5}, 400), ({"n": 9}, 413), ({"unknown": 1}, 400)],
+     ({"frequency_penalty": 0.5}, 400), ({"n": 9}, 413), ({"unknown": 1}, 400),
+     ({"top_p": 1e-39}, 400), ({"stream_options": {"include_usage": True}}, 400),
+     ({"stream": True, "stream_options": {"includes_usage": True}}, 400)],
 )  # fmt: skip
 def test_invalid_openai_requests_are_rejected(writing, fields, status):
     answer = writing.post("/v1/completions", json={"model": "tiny", "prompt": "a"} | fields)
@@ -123,8 +125,8 @@ def test_invalid_openai_requests_are_rejected(writing, fields, status):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"max_tokens": 11}, {"top_p": 0}, {"temperature": -1}, {"beam_size": 2}, {"beam_size": 0},
-     {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}],
+    [{"max_tokens": 11}, {"top_p": 0}, {"top_p": 1e-39}, {"temperature": -1}, {"beam_size": 2},
+     {"beam_size": 0}, {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}],
 )  # fmt: skip
 def test_invalid_generate_requests_are_rejected(writing, fields):
     answer = writing.post("/api/generate", json={"prompt": "a"} | fields)
@@ -142,3 +144,54 @@ def test_scores_equal_those_of_the_model(writing):
     for row, score in zip(rows, writer().score(PROMPTS[1:]), strict=True):
         assert row["total"] == pytest.approx(score.total, rel=1e-4)
         assert row["perplexity"] == pytest.approx(score.perplexity, rel=1e-4)
+
+
+def at_a_time(client, monkeypatch, steps: float) -> None:
+    """Have the server's stream hand over what it has written after so many seconds' worth."""
+    stream = client.service.model.streams["single"]
+    turn = stream.turn
+
+    def paced(waiting, watched):
+        stream._each = dict.fromkeys(stream._each, steps)
+        return turn(waiting, watched)
+
+    monkeypatch.setattr(stream, "turn", paced)
+
+
+@pytest.mark.parametrize("fields", [{}, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("each", [1.0, 1e-6], ids=["by step", "at once"])
+def test_pieces_behind_a_stop_string_do_not_count(writing, monkeypatch, fields, each):
+    """However many pieces the search hands over at a time; nor do they have a score."""
+    at_a_time(writing, monkeypatch, each)
+    (whole,) = expected("ab", 1 if fields else 0)
+    stop = whole.text[4:6]
+    (wanted,) = expected("ab", 1 if fields else 0, (stop,))
+    pieces = writer().tokenizers.tgt.pieces(whole.ids)[: len(wanted.text) - 2 + len(stop)]
+    body = {"prompt": "ab", "max_tokens": 9, "stop": [stop], **fields}
+    (found,) = writing.post("/api/generate", json=body).json()["texts"]
+    assert (found["text"], found["finish"]) == (wanted.text, "stop")
+    assert (found["pieces"], found["score"], found["log_prob"]) == (pieces, None, None)
+    *_, last, _ = events(writing.post("/api/generate", json=body | {"stream": True}))
+    assert (last["finish"], last["tokens"]) == ("stop", len(pieces))
+    body = {"model": "tiny", "temperature": 0, "prompt": ["ab"], "max_tokens": 9, "stop": stop}
+    body |= {"stream_options": {"include_usage": True}} if each == 1 else {}
+    if not fields:
+        answer = writing.post("/v1/completions", json=body | {"stream": each == 1})
+        usage = events(answer)[-2]["usage"] if each == 1 else answer.json()["usage"]
+        assert usage["completion_tokens"] == len(pieces)
+
+
+@pytest.mark.parametrize("prompt", ["ab", "a  \u00e9!", "héllo "])
+def test_echo_returns_the_prompt_itself(writing, prompt):
+    """And not what its pieces spell."""
+    body = {"model": "tiny", "prompt": [prompt, "b"], "max_tokens": 3, "temperature": 0}
+    plain, echoed = (
+        [choice["text"] for choice in writing.post("/v1/completions", json=b).json()["choices"]]
+        for b in (body, body | {"echo": True})
+    )
+    assert echoed == [given + text for given, text in zip((prompt, "b"), plain, strict=True)]
+    *parts, _ = events(writing.post("/v1/completions", json=body | {"echo": True, "stream": True}))
+    streamed = ["", ""]
+    for part in parts:
+        streamed[part["choices"][0]["index"]] += part["choices"][0]["text"]
+    assert streamed == echoed

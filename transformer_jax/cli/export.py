@@ -106,7 +106,10 @@ def _ctranslate2(arguments: argparse.Namespace) -> None:
     call = f"Translator({place!r}).translate_batch([[*line, '</s>'] for line in pieces], "
     if not two_sided:
         call = f"Generator({place!r}).generate_batch([['<s>', *prompt] for prompt in pieces], "
-    given = search_options.options(experiment.decoding, two_sided)
+    never = search_options.unwritten(
+        trained.tokenizers.tgt, experiment.objective, experiment.decoding
+    )
+    given = search_options.options(experiment.decoding, two_sided, never)
     print(f"written to {place}; in Python, with the settings of this run:")
     print("    pieces = sentencepiece.SentencePieceProcessor("
           f"{place + '/' + file!r}).encode({text}, out_type=str)")  # fmt: skip

@@ -1,8 +1,11 @@
 """Checks that reject a value, and the bounds that all numbers have."""
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from transformer_jax.errors import UserError
 
@@ -12,6 +15,9 @@ STEPS = 10**9  # steps are counted in 32 bits
 SIZE = 2**20  # of one axis of an array
 ELEMENTS = 2**31  # of one matrix; 8 GiB
 HELD_POSITIONS = 2**18  # of all hypotheses of a sentence; each takes 24 kB in the base model
+# Beyond it, the penalty of the longest text, length^alpha, is infinite in float32, and so all
+# scores are 0.
+MOST_ALPHA = int(127 / math.log2(HELD_POSITIONS))
 
 
 def check(condition: bool, message: str) -> None:
@@ -32,11 +38,22 @@ def default_unless(
         check(holds or value == default, f"{name}={value!r}: {because}; {remedy}")
 
 
+def computed(value: float) -> float:
+    """Return a number as programs compute with it: a whole one as it is, another as a float32, of
+    which XLA takes those below the smallest normal one for 0.
+    """
+    if isinstance(value, int):
+        return value
+    with np.errstate(over="ignore"):
+        found = float(np.float32(value))
+    return 0.0 if abs(found) < np.finfo(np.float32).tiny else found
+
+
 def within(low: float, high: float, **values: float | None) -> None:
     """Reject numbers outside these bounds, passed by field name; None passes."""
     for name, value in values.items():
         check(
-            value is None or low <= value <= high,
+            value is None or computed(low) <= computed(value) <= computed(high),
             f"{name}={value}: must be at least {low} and at most {high}",
         )
 
@@ -45,15 +62,24 @@ def above(low: float, high: float, otherwise: str = "", **values: float | None) 
     """Reject numbers not above `low` or above `high`; `otherwise` is an alternative remedy."""
     for name, value in values.items():
         check(
-            value is None or low < value <= high,
-            f"{name}={value}: must be above {low} and at most {high}{otherwise}",
+            value is None or computed(low) < computed(value) <= computed(high),
+            f"{name}={value}: must be above {low} and at most {high}{_rounded(value)}{otherwise}",
         )
 
 
 def rate(**values: float | None) -> None:
     """Reject rates outside [0, 1)."""
     for name, value in values.items():
-        check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
+        check(
+            value is None or 0 <= computed(value) < 1,
+            f"{name}={value}: must be at least 0 and below 1{_rounded(value)}",
+        )
+
+
+def _rounded(value: float | None) -> str:
+    """Return what a number is in programs, for a message, if it is on a bound only there."""
+    found = None if value is None else computed(value)
+    return f" in float32, where it is {found:g}" if found != value and found in (0, 1) else ""
 
 
 def check_pattern(field: str, pattern: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, cast
 
-from transformer_jax.config.bounds import HELD_POSITIONS, SIZE, STEPS, check
+from transformer_jax.config.bounds import HELD_POSITIONS, MOST_ALPHA, SIZE, STEPS, check
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, VECTORS, check_source_reads
 from transformer_jax.config.choices.mixers import CELLS, PLACES, TWO_WAY
@@ -1019,7 +1019,7 @@ class EvaluationConfig(Section):
     checkpoint: str = value("best", may_change=True)
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for tokenised text.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
-    lowercase: bool = False  # score case-insensitively
+    lowercase: bool = False  # score case-insensitively; TER always does, like sacrebleu
     # What eval.py computes for translations, in this order; validation uses BLEU, or WER, the word
     # error rate, for what is said in sound. CER: of characters. "labelled_F1": of the brackets of
     # trees (tgt.codec="trees").
@@ -1046,7 +1046,7 @@ class DecodingConfig(Section):
     # score = log-probability / penalty; the length counts EOS and not BOS.
     # "gnmt": ((5 + length) / 6)^alpha; "power": length^alpha.
     length_penalty: Literal["gnmt", "power"] = value("gnmt", may_change=("gnmt", "power"))
-    alpha: float = number(0.6, 0, 100, may_change=True)
+    alpha: float = number(0.6, 0, MOST_ALPHA, may_change=True)
     # GNMT's beta: adds beta * sum of log min(attention a source piece has had, 1); 0: off.
     coverage_penalty: float = number(0.0, 0, 100, may_change=True)
     # "optimal": stop when no hypothesis can beat the best finished one any more; "width": stop when

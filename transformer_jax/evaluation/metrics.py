@@ -24,7 +24,7 @@ NORMAL = 1.959964  # 95 % of a normal distribution lie within this many standard
 METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "BLEU": lambda c: BLEU(tokenize=c.bleu_tokenize, lowercase=c.lowercase, force=True),
     "chrF": lambda c: CHRF(lowercase=c.lowercase),
-    "TER": lambda c: TER(case_sensitive=not c.lowercase),
+    "TER": lambda _: TER(),  # by default without regard to case, unlike the others
     "labelled_F1": lambda c: BracketF1(),
     "WER": lambda c: ErrorRate("WER", c.lowercase),
     "CER": lambda c: ErrorRate("CER", c.lowercase),

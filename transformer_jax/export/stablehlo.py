@@ -26,6 +26,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
+from transformer_jax.decoding.text.prompts import forbidden
 from transformer_jax.disk import write_bytes, write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
@@ -247,11 +248,12 @@ def _shape(value: Any) -> Any:
 def _readme(
     words: Any, experiment: Experiment, tokenizers: TokenizerPair, platforms: Sequence[str]
 ) -> str:
-    special, limit = special_of(tokenizers.tgt), experiment.model.position_limit
+    special = special_of(tokenizers.tgt)
     before: list[int] = []
     if experiment.model.architecture == "decoder":
         bos = experiment.objective.prompts_begin
         (before,) = tokenizers.tgt.encode([""], bos=bos, eos=False)
+    never = forbidden(tokenizers.tgt, experiment.objective, experiment.decoding)
     content = {
         "format": "jax.export",
         "jax": jax.__version__,
@@ -263,11 +265,13 @@ def _readme(
             "target begins with bos. state: returned by prefill, and anew by each step. The first "
             "piece given to step is bos after a source; after a prompt, which begins with "
             "before_prompt, it is the prompt's last piece, which prefill is not given. Positions "
-            "count from 0."
+            "count from 0. The pieces unwritten are never chosen."
         ),
-        "positions": limit,  # of a text, or of a prompt and its continuation together
+        # Of a text, or of a prompt and its continuation together.
+        "positions": experiment.model.position_limit,
         "special": dict(special._asdict()),
         "before_prompt": before,
+        "unwritten": sorted(special.unwritten | {*never}),
         "programs": words,
     }
     return json.dumps(content, indent=2) + "\n"

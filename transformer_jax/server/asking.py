@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from starlette.requests import Request
 
+from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.server.model import Asking, Served
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, TooLarge, Written
@@ -39,7 +40,8 @@ class Answer:
         self._left = set(range(self._count))  # texts whose end has not arrived yet
         deadline = time.monotonic() + seconds
         self.ticket = Ticket(
-            model, asking.kind, asking.sentences, deadline, deliver, watched, low
+            model, asking.kind, asking.sentences, deadline, deliver, watched, low,
+            special_of(model.trained.tokenizers.tgt),
         )  # fmt: skip
 
     def __enter__(self) -> "Answer":

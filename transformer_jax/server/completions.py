@@ -30,7 +30,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-class StreamOptions(Struct, kw_only=True):
+class StreamOptions(Struct, forbid_unknown_fields=True, kw_only=True):
     """Options of a stream."""
 
     include_usage: bool | None = None
@@ -90,6 +90,8 @@ async def completions(service: Service, request: Request) -> Response:
     for name, neutral in _NEUTRAL.items():
         if getattr(asked, name) not in neutral:
             raise Refusal(400, f"{name} is not supported; leave it out")
+    if asked.stream_options is not None and not asked.stream:
+        raise Refusal(400, "stream_options: only a stream has them; set stream, or leave them out")
     several = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
     if not several:
         raise Refusal(400, "prompt: an empty list; give at least one")
@@ -110,9 +112,9 @@ async def completions(service: Service, request: Request) -> Response:
     choices: list[dict[str, Any]] = []
     written = 0
     found = await unless_gone(request, _all(service, model, prompts, patience))
-    for some in found:
+    for prompt, some in zip(prompts, found, strict=True):
         for text in some:
-            shown = text.text if asked.echo else text.text[text.start :]
+            shown = prompt.given * bool(asked.echo) + text.written
             choices.append(_choice(len(choices), shown, text.finish))
             written += len(text.ids)
     return json_response({**head, "choices": choices, "usage": _usage(prompts, written)})
@@ -135,7 +137,7 @@ def _prompt(model: Served, asked: Completion, text: str, place: int) -> Prompt:
     generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
     number = 1 + place if asked.seed is not None else model.number(None)
     asking, ids = model.prompting(generator, text, asked.max_tokens, n, number, _TOKENS)
-    return Prompt(generator, asking, ids, asked.stops())
+    return Prompt(generator, asking, ids, text, asked.stops())
 
 
 async def _events(
@@ -150,8 +152,7 @@ async def _events(
                 service.metrics.first_token.observe(time.monotonic() - began)
             shown = part.text
             if asked.echo and part.place not in counts:
-                prompt = prompts[part.place // n]
-                shown = prompt.generator.text(prompt.read, []) + shown
+                shown = prompts[part.place // n].given + shown
             counts[part.place] = part.tokens
             yield event({**head, "choices": [_choice(part.place, shown, part.finish)]})
         if asked.stream_options is not None and asked.stream_options.include_usage:

@@ -63,7 +63,8 @@ async def generate(service: Service, request: Request) -> Response:
     generator = model.generator(asked.fields(model.decoding.search), asked.n)
     number = 1 if asked.seed is not None else model.number(None)
     asking, ids = model.prompting(generator, asked.prompt, asked.max_tokens, asked.n, number)
-    prompt, patience = Prompt(generator, asking, ids, asked.stop), asked.patience(service)
+    prompt = Prompt(generator, asking, ids, asked.prompt, asked.stop)
+    patience = asked.patience(service)
     if asked.stream:
         events = _events(service, model, prompt, patience)
         most = patience.seconds + service.settings.patience

@@ -1,14 +1,13 @@
 """Coroutines that answer requests: translations of lines, continuations of prompts."""
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.generate import Generated, Generator
 from transformer_jax.decoding.text.searching import until_eos
-from transformer_jax.decoding.text.streaming import Parts, cut
+from transformer_jax.decoding.text.streaming import Parts
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.server.asking import Answer, called, refused
 from transformer_jax.server.model import BEAM, Asking, Served
@@ -68,10 +67,15 @@ class Text(NamedTuple):
 
     text: str  # as `generate` returns it
     start: int  # where the generated part begins
-    ids: list[int]
+    ids: list[int]  # without those behind a stop string
     finish: str  # "stop": by EOS or a stop string; "length"
-    score: float | None = None  # None if it was stopped early
+    score: float | None = None  # None if a stop string ended it
     log_prob: float | None = None
+
+    @property
+    def written(self) -> str:
+        """The generated part."""
+        return self.text[self.start :]
 
 
 class Part(NamedTuple):
@@ -89,29 +93,33 @@ class Prompt(NamedTuple):
     generator: Generator
     asking: Asking
     read: list[int]
+    given: str  # the prompt itself, which the pieces read may spell differently
     stop: Sequence[str]
 
     def parts(self) -> list[Parts]:
         """Return the texts before anything is written."""
-        text = functools.partial(self.generator.text, self.read)
-        limit = self.asking.sentences[0].limit
-        eos = self.generator.special.end
-        return [Parts(text, limit, eos, self.stop) for _ in self.asking.sentences]
+        return [self._begun() for _ in self.asking.sentences]
 
     def whole(self, found: Found) -> list[Text]:
         """Return the texts of a finished sentence."""
-        start = len(self.generator.text(self.read, []))
         texts = self.generator.texts(self.read, found.tokens, found.scores)
-        limit = self.asking.sentences[0].limit
-        eos = self.generator.special.end
-        return [
-            Text(
-                short := cut(t.text, self.stop, start), start, t.ids,
-                "stop" if eos in t.ids or short != t.text or len(t.ids) < limit else "length",
-                t.score, t.log_prob,
-            )
-            for t in texts
-        ]  # fmt: skip
+        return [self._whole(text) for text in texts]
+
+    def _begun(self) -> Parts:
+        return self.generator.parts(self.read, self.asking.sentences[0].limit, self.stop)
+
+    def _whole(self, text: Generated) -> Text:
+        parts = self._begun()
+        parts.add(text.ids)
+        parts.finish()
+        scores = (None, None) if parts.stopped else (text.score, text.log_prob)
+        return ended(parts, *scores)
+
+
+def ended(parts: Parts, score: float | None = None, log_prob: float | None = None) -> Text:
+    """Return a text that has ended."""
+    assert parts.ended is not None
+    return Text(parts.text, parts.start, parts.ids, parts.ended, score, log_prob)
 
 
 async def texts(service: Service, model: Served, prompt: Prompt, patience: Patience) -> list[Text]:
@@ -130,7 +138,7 @@ async def texts(service: Service, model: Served, prompt: Prompt, patience: Patie
             parts.add(event.ids[len(parts.ids) :])
             if parts.ended:
                 answer.drop(event.place)
-                done[event.place] = [Text(parts.shown, parts.start, parts.ids, parts.ended)]
+                done[event.place] = [ended(parts)]
     return [text for index in sorted(done) for text in done[index]]
 
 
@@ -151,7 +159,7 @@ async def parts_of(
             last = isinstance(event, Found)
             if isinstance(event, Found) and kind == BEAM:
                 for rank, text in enumerate(prompts[0].whole(event)):
-                    yield Part(rank, text.text[text.start :], text.finish, len(text.ids))
+                    yield Part(rank, text.written, text.finish, len(text.ids))
                 continue
             ids = until_eos(event.tokens[0].tolist(), special) if isinstance(
                 event, Found) else event.ids  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.server.processes.spread import SpreadStream
+from transformer_jax.vocabulary import OURS, Special
 
 Stream = LiveStream | SpreadStream
 
@@ -55,6 +56,7 @@ class Ticket:
     deliver: Callable[[Any], None]  # called from the worker's thread
     watched: bool = False  # whether partial texts are delivered
     low: bool = False  # priority
+    special: Special = OURS  # pieces that end and pad a text
     left: set[int] = field(init=False)  # unfinished texts
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.decoding.text.searching import until_eos
 from transformer_jax.server.tickets import (
     Closed,
     Found,
@@ -219,7 +220,7 @@ class Worker:
         now = time.monotonic()
         self._interval = 0.95 * self._interval + 0.05 * min(now - self._last, 1.0)
         self._last = now
-        self._seen(int((tokens[0] > 0).sum()))
+        self._seen(len(until_eos(tokens[0].tolist(), ticket.special)))
         if index in ticket.left:
             ticket.left.discard(index)
             ticket.deliver(Found(index, tokens, scores))

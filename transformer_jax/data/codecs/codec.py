@@ -155,6 +155,14 @@ def sampled(lines: Sequence[str], most: int) -> Sequence[str]:
     return [lines[i] for i in sorted(random.Random(0).sample(range(len(lines)), most))]
 
 
+def settled(codec: Codec, ids: Sequence[int]) -> str:
+    """Return as much of the text of pieces as no pieces behind them can change. A codec whose text
+    does not simply grow has a method `settled`; the last character may still lack bytes.
+    """
+    own = getattr(codec, "settled", None)
+    return codec.decode(ids).rstrip("\ufffd") if own is None else own(ids)
+
+
 def hashed(model: bytes) -> str:
     """Return the digest of a codec's model."""
     return hashlib.blake2b(model, digest_size=16).hexdigest()

@@ -48,6 +48,10 @@ class Fen(Listed):
         text = "".join(self._all[i] for i in before_eos(ids) if i >= RESERVED)
         return gathered(text) if len(text) == LENGTH else text
 
+    def settled(self, ids: Sequence[int]) -> str:
+        """See `codec.settled`: the text is another one once all characters are there."""
+        return ""
+
     def is_text(self, piece: int) -> bool:
         """See Codec."""
         return piece >= RESERVED

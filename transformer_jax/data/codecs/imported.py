@@ -1,6 +1,7 @@
 """A Hugging Face tokenizer: a tokenizer.json, with the special ids of the model it came with."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -12,6 +13,12 @@ from transformer_jax.errors import UserError
 
 LEAD = "lead"  # the special piece before every text, source or target, as in BART
 BEGINS = "begins"  # key of what documents begin with; if it is absent, with BOS
+CLEANED = "cleaned"  # key of codecs whose decoded text is cleaned, as in T5; absent in the others
+_KEYS = {"special", "size", "tokenizer"}
+# What transformers replaces in a text whose tokenizer has clean_up_tokenization_spaces, in order.
+_CONTRACTIONS = ("n't", "'m", "'s", "'ve", "'re")
+_REPLACED = (*((f" {x}", x) for x in ".?!,"), (" ' ", "'"), *((f" {x}", x) for x in _CONTRACTIONS))
+_UNCLEAR = re.compile(r"[ .?!,'ntmsver]*\Z")  # an end whose spaces may go, by what comes behind it
 
 
 class Imported:
@@ -24,8 +31,7 @@ class Imported:
 
     def __init__(self, model: bytes, side: str = "source") -> None:
         content = json.loads(model)
-        known = {"special", "size", "tokenizer"}
-        if not isinstance(content, dict) or content.keys() - {BEGINS} != known:
+        if not isinstance(content, dict) or content.keys() - {BEGINS, CLEANED} != _KEYS:
             raise ValueError("not written by an import")
         self.model = model
         # Earlier imports wrote -1 for a missing piece, and had BOS before every document.
@@ -33,21 +39,25 @@ class Imported:
         self._begins: list[int] | None = content.get(BEGINS)
         self._size: int = content["size"]
         self.side = side
+        self.cleaned: bool = content.get(CLEANED, False)
         self._tokenizer: Any = _opened(content["tokenizer"], side)
         self._lead = [self.special[LEAD]] if LEAD in self.special else []
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._bytes = self._byte_pieces(content["tokenizer"].get("decoder"))
 
     @classmethod
     def of(
         cls, tokenizer: str, special: Mapping[str, int], size: int,
-        begins: Sequence[int] | None = None,
+        begins: Sequence[int] | None = None, cleaned: bool = False,
     ) -> "Imported":  # fmt: skip
         """Return the codec of the content of a tokenizer.json, for an embedding of `size` rows.
-        `begins`: the pieces that each document begins with, in place of BOS.
+        `begins`: the pieces that each document begins with, in place of BOS; `cleaned`: spaces are
+        removed from decoded text, as in T5.
         """
         content = {"special": dict(special), "size": size, "tokenizer": json.loads(tokenizer)}
         content |= {} if begins is None else {BEGINS: list(begins)}
+        content |= {CLEANED: True} if cleaned else {}
         return cls(json.dumps(content, ensure_ascii=False).encode())
 
     @property
@@ -87,11 +97,35 @@ class Imported:
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec. A BOS at the beginning may be the same piece as EOS."""
-        ids = [int(i) for i in ids]
+        text = self._decoded([int(i) for i in ids])
+        return _cleaned(text) if self.cleaned else text
+
+    def _decoded(self, ids: list[int]) -> str:
         if ids[:1] == [self.special.get("bos")]:
             ids = ids[1:]
         text = takewhile(lambda i: i != self.special.get("eos"), ids)
         return self._tokenizer.decode(list(text), skip_special_tokens=True)
+
+    def settled(self, ids: Sequence[int]) -> str:
+        """See `codec.settled`. Bytes in a row are spelled together: one that belongs to no
+        character makes all of them unreadable.
+        """
+        known = [int(i) for i in ids]
+        while self._bytes and known and self._in_bytes(known[-1]):
+            known.pop()
+        text = self._decoded(known).rstrip("\ufffd")
+        return _cleaned(_UNCLEAR.sub("", text)) if self.cleaned else text
+
+    def _in_bytes(self, piece: int) -> bool:
+        """Return whether a piece is a byte, or has no text and so does not part two bytes."""
+        return piece in self._bytes or not self._decoded([piece])
+
+    def _byte_pieces(self, decoder: Any) -> set[int]:
+        """Return the pieces that stand for bytes and are decoded in rows."""
+        if '"ByteFallback"' not in json.dumps(decoder):
+            return set()
+        found = (self._tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+        return {piece for piece in found if piece is not None}
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec. Rows of the embedding without a piece are written as <unused 5>."""
@@ -160,6 +194,13 @@ def _opened(tokenizer: dict[str, Any], side: str) -> Any:
         ) from None
     except Exception as error:  # tokenizers has no exception type of its own
         raise ValueError(str(error)) from None
+
+
+def _cleaned(text: str) -> str:
+    """Remove spaces before punctuation and contractions, as transformers does."""
+    for written, shown in _REPLACED:
+        text = text.replace(written, shown)
+    return text
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Imported:

@@ -9,14 +9,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
-from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.codecs.codec import Codec, settled, special_of
 from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
 from transformer_jax.decoding.text.prompt_cache import PromptCache
-from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts
+from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts, forbidden
 from transformer_jax.decoding.text.searching import (
     Draft,
     check_contiguous,
@@ -70,11 +70,9 @@ class Generator:
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self._codec, self._objective, self.config, self._n_best = codec, objective, config, n_best
         self._cut_at = cut_at
-        forbidden = [codec.piece_id(piece) for piece in config.forbidden]
-        if objective.document == "file" and self._prompting.continued:  # trained without EOS
-            forbidden.append(special_of(codec).end)
         self.special = special_of(codec)
-        self.search = make_search(config, n_best, forbidden, self.special)
+        never = forbidden(codec, objective, config)
+        self.search = make_search(config, n_best, never, self.special)
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self.positions = fewest_positions(self.models)
         self.draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
@@ -142,9 +140,8 @@ class Generator:
         read = self.read(prompt)
         sentence = self.sentence(read, 0, number, max_tokens)
         params = held(self.models, params, self.draft)
-        text = functools.partial(self.text, read)
-        parts = Parts(text, sentence.limit, self.special.end, stop)
-        yield parts.shown
+        parts = self.parts(read, sentence.limit, stop)
+        yield parts.begin()
         for piece in self._alone(params, sentence).pieces():
             yield parts.add([piece])
             if parts.ended:
@@ -163,7 +160,18 @@ class Generator:
 
     def text(self, read: list[int], ids: list[int]) -> str:
         """Return the text shown for the pieces read and written."""
-        return self._codec.decode([*read, *ids] if self._prompting.continued else ids)
+        return self._codec.decode(self._spoken(read, ids))
+
+    def parts(self, read: list[int], limit: int, stop: Sequence[str] = ()) -> Parts:
+        """Return the text for the pieces read, before anything is written."""
+        text = functools.partial(self.text, read)
+        return Parts(text, lambda ids: settled(self._codec, self._spoken(read, ids)), limit,
+                     self.special.end, stop)  # fmt: skip
+
+    def _spoken(self, read: list[int], ids: list[int]) -> list[int]:
+        """Return the pieces of the text shown; an EOS in a prompt does not end it."""
+        pieces = [*read, *ids] if self._prompting.continued else ids
+        return [piece for piece in pieces if piece != self.special.eos]
 
     def limit(self, number: int, length: int, max_tokens: int | None) -> int:
         """Return how many pieces may follow a prompt of this length, its last piece unread."""

@@ -54,6 +54,7 @@ class Lines:
         begun: list[list[int]] = [[]] * len(lines)
         if prefixes is not None:
             begun = [ids[:-1] for ids in self._tokenizers.tgt.encode(prefixes)]  # without EOS
+            _check_prefixes(begun, self._special, first)
         codec = self._tokenizers.src
         encode, vectors, parts = codec.encode, isinstance(codec, VectorCodec), []
         for line, ids in enumerate(read_whole(codec, lines)):
@@ -121,3 +122,11 @@ class Lines:
                 f"pieces need {len(needed)}; raise it, or set it to 0"
             )
         return sorted(needed)
+
+
+def _check_prefixes(begun: Sequence[list[int]], special: Special, first: int) -> None:
+    """Refuse a prefix with which a translation would be over."""
+    for number, ids in enumerate(begun, first):
+        if special.eos in ids:
+            raise UserError(f"line {number}: its prefix contains the piece that ends a text; leave "
+                            "that out")  # fmt: skip

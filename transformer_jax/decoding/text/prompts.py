@@ -73,6 +73,15 @@ PROMPTS: dict[str, Prompting] = {
 }
 
 
+def forbidden(codec: Codec, objective: ObjectiveConfig, config: DecodingConfig) -> list[int]:
+    """Return the pieces that no text contains, besides padding and BOS, which no search writes."""
+    found = [codec.piece_id(piece) for piece in config.forbidden]
+    prompting = PROMPTS.get(objective.kind)
+    if objective.document == "file" and prompting and prompting.continued:  # trained without EOS
+        found.append(special_of(codec).end)
+    return found
+
+
 def check_prompts(objective: ObjectiveConfig, config: DecodingConfig) -> None:
     """Check that a model of this objective takes prompts, with these settings.
 

@@ -1,5 +1,6 @@
 """Streaming a text piece by piece, and stop strings."""
 
+import bisect
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -33,11 +34,23 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 
+class Stop(NamedTuple):
+    """A stop string in a text."""
+
+    end: int  # the character behind it; of several, the first to be complete ends the text
+    begin: int
+
+
+def first_stop(text: str, stop: Sequence[str], start: int = 0) -> Stop | None:
+    """Return the first stop string to be complete of those that begin at `start` or later."""
+    places = [(text.find(string, start), len(string)) for string in stop]
+    return min((Stop(at + size, at) for at, size in places if at >= 0), default=None)
+
+
 def cut(text: str, stop: Sequence[str], start: int = 0) -> str:
-    """Return a text up to the first stop string that begins at `start` or later."""
-    found = [text.find(string, start) for string in stop]
-    ends = [place for place in found if place >= 0]
-    return text[: min(ends)] if ends else text
+    """Return a text up to the first stop string to be complete; see `first_stop`."""
+    found = first_stop(text, stop, start)
+    return text if found is None else text[: found.begin]
 
 
 def held_back(text: str, stop: Sequence[str], start: int) -> int:
@@ -54,39 +67,70 @@ def held_back(text: str, stop: Sequence[str], start: int) -> int:
 
 
 class Parts:
-    """A text as it is written, in parts that are final; `text` returns the text of pieces, with
-    what comes before them. It ends with EOS, after `limit` pieces, or before a string of `stop`.
+    """A text as it is written, in parts that are final. It ends with EOS, after `limit` pieces, or
+    before a string of `stop`.
+
+    `text` returns the text of pieces, with what comes before them; `settled` as much of it as
+    further pieces cannot change. Nothing depends on how many pieces come at a time.
     """
 
     def __init__(
-        self, text: Callable[[list[int]], str], limit: int, eos: int, stop: Sequence[str] = ()
-    ) -> None:
-        self._text, self._limit, self._eos, self._stop = text, limit, eos, stop
-        self.ids: list[int] = []  # pieces so far
-        self.shown = text([])  # the text so far, including what comes before it
-        self.start = len(self.shown)
+        self, text: Callable[[list[int]], str], settled: Callable[[list[int]], str], limit: int,
+        eos: int, stop: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._text, self._settled, self._limit, self._eos, self._stop = (
+            text, settled, limit, eos, stop
+        )  # fmt: skip
+        self.ids: list[int] = []  # pieces so far; in the end without those behind a stop string
+        self.start = self._shown = len(text([]))  # what comes before is not a part
+        self.text = ""  # the whole, at its end
         self.ended: str | None = None  # by what: "stop" or "length"
+        self.stopped = False  # by a stop string
+
+    def begin(self) -> str:
+        """Return what comes before the pieces as the first part, as much as is final."""
+        before = self._settled([])
+        self._shown = len(before)
+        return before
 
     def add(self, pieces: Sequence[int]) -> str:
         """Return what one or more pieces add, which may be nothing yet."""
         self.ids += pieces
-        text = self._text(self.ids)
-        kept = cut(text, self._stop, self.start)
-        if len(kept) < len(text) or self._eos in pieces:
+        if self._eos in pieces:
             self.ended = "stop"
         elif len(self.ids) >= self._limit:
             self.ended = "length"
-        else:
-            kept = text[: len(text) - held_back(text, self._stop, self.start)]
-        part = kept[len(self.shown) :]
-        self.shown += part
-        return part
+        return self._part()
 
     def finish(self) -> str:
-        """Return what was held back, at the end of a search that reached none of these."""
-        if self.ended is None:
-            self._limit = len(self.ids)
-        return self.add([]) if self.ended is None else ""
+        """Return what was held back, at the end of a search that found nothing more to write."""
+        if self.ended is not None:
+            return ""
+        self.ended = "stop"
+        return self._part()
+
+    def _part(self) -> str:
+        text = (self._settled if self.ended is None else self._text)(self.ids)
+        found = first_stop(text, self._stop, self.start)
+        if found is not None:
+            self.ended, self.stopped = "stop", True
+            self.ids = self.ids[: self._needed(text[: found.end])]
+            text = text[: found.begin]
+        elif self.ended is None:
+            text = text[: len(text) - held_back(text, self._stop, self.start)]
+        self.text = text
+        part = text[self._shown :]
+        self._shown = max(self._shown, len(text))
+        return part
+
+    def _needed(self, text: str) -> int:
+        """Return how many pieces write a text: the fewest."""
+        count = bisect.bisect_left(
+            range(len(self.ids)), len(text), key=lambda n: len(self._settled(self.ids[:n]))
+        )
+        while count and self._text(self.ids[: count - 1]).startswith(text):
+            count -= 1
+        return count
 
 
 class Alone(NamedTuple):
@@ -140,7 +184,7 @@ class Alone(NamedTuple):
                 tokens, position, drafts, (done,) = jax.device_get(now)
                 pieces = tokens[0, 0, shown + 1 : position[0] + 1].tolist()
                 shown = position[0]
-                yield from until_eos(pieces, search.special)  # PAD may be EOS
+                yield from until_eos(pieces, search.special)
         finally:  # also if nobody wants the rest
             self._count(position, drafts)
 

@@ -1,8 +1,12 @@
 """Decoding settings as options of CTranslate2, and warnings about those that it lacks."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.config import DecodingConfig
+from transformer_jax.config import DecodingConfig, ObjectiveConfig
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.decoding.search.state import NEVER
+from transformer_jax.decoding.text.prompts import forbidden
 
 
 def lacks(decoding: DecodingConfig) -> list[str]:
@@ -28,11 +32,19 @@ def lacks(decoding: DecodingConfig) -> list[str]:
     ]
 
 
-def options(decoding: DecodingConfig, two_sided: bool = True) -> dict[str, Any]:
+def unwritten(codec: Codec, objective: ObjectiveConfig, decoding: DecodingConfig) -> list[str]:
+    """Return the pieces that no text contains here: CTranslate2 would write any."""
+    return codec.pieces([*NEVER, *forbidden(codec, objective, decoding)])
+
+
+def options(
+    decoding: DecodingConfig, two_sided: bool = True, never: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Return the equivalent arguments of `ctranslate2.Translator.translate_batch`, or of
     `Generator.generate_batch` if there is no source.
 
-    They are not part of an exported model. The maximum output length is a number of pieces in
+    They are not part of an exported model. `never` are pieces that no text contains; by default
+    those of decoding.forbidden. The maximum output length is a number of pieces in
     CTranslate2, not relative to the source.
     """
     if decoding.search == "sample":
@@ -54,5 +66,7 @@ def options(decoding: DecodingConfig, two_sided: bool = True) -> dict[str, Any]:
         # By default, a Translator never returns an empty translation.
         "min_decoding_length" if two_sided else "min_length": 0,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
-        "suppress_sequences": [[piece] for piece in decoding.forbidden],
+        "suppress_sequences": [
+            [piece] for piece in (decoding.forbidden if never is None else never)
+        ],
     }

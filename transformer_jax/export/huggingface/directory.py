@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformer_jax.allowed import refused
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.disk import write_bytes, write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import generation, settings, tensors, tokenizer_json
@@ -35,6 +37,27 @@ def family_of(
     Raises:
       UserError: if there is none; names a field that the closest one does not support.
     """
+    return _expressible(config, predicts, kind)[0]
+
+
+def _expressible(
+    config: ModelConfig, predicts: tuple[str, ...], kind: str | None
+) -> tuple[Family, ModelConfig]:
+    """Return a model as a family can express it: if none scales its embedding, the scale becomes a
+    part of the table.
+    """
+    try:
+        return _first_family(config, predicts, kind), config
+    except UserError:
+        folded = tensors.folded(config)
+        if folded == config:
+            raise
+        with contextlib.suppress(UserError):
+            return _first_family(folded, predicts, kind), folded
+        raise
+
+
+def _first_family(config: ModelConfig, predicts: tuple[str, ...], kind: str | None) -> Family:
     families = [family for family in FAMILIES.values() if family.predicts == predicts]
     families = [family for family in families if kind in (None, family.model_type)]
     if not families:
@@ -69,7 +92,10 @@ def export(
     if output.exists():
         raise UserError(f"--output={output}: already exists; name a new directory")
     settings.refuse(experiment)
-    family = family_of(experiment.model, settings.predicted(experiment), kind)
+    family, model = _expressible(experiment.model, settings.predicted(experiment), kind)
+    if model != experiment.model:
+        params = tensors.fold(experiment.model, params)
+        experiment = replace(experiment, model=model)
     for warning in settings.lacks(family, experiment):
         log.warning("%s", warning)
     codec = tokenizers.src  # also the target side's, except with labels
@@ -90,8 +116,10 @@ def export(
         output.mkdir(parents=True)
         for name, text in files.items():
             write_text(output / name, text)
-        for name, model in tokenizer_json.models(codec).items():
-            write_bytes(output / name, model)
+        for name, content in tokenizer_json.models(codec).items():
+            write_bytes(output / name, content)
+        if isinstance(codec, Subwords) and model.architecture == "decoder":
+            write_bytes(output / "tokenizer.model", codec.model)  # which llama.cpp converts
         tensors.save(output, found)
     return family
 

@@ -7,6 +7,7 @@ from typing import Any
 from transformer_jax.config import DataConfig, DecodingConfig, Experiment
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
+from transformer_jax.decoding.text.prompts import forbidden
 
 # Settings that change the text in Hugging Face and have no counterpart here, with neutral values.
 _NEUTRAL: Mapping[str, tuple] = {
@@ -63,7 +64,7 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     if experiment.objective.kind == "translate":
         source = experiment.data.max_length
         longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
-    never = special_of(codec).unwritten | {codec.piece_id(piece) for piece in decoding.forbidden}
+    never = special_of(codec).unwritten | {*forbidden(codec, experiment.objective, decoding)}
     found: dict[str, Any] = {
         **special_words(codec),
         "no_repeat_ngram_size": decoding.no_repeat_ngram,

@@ -93,26 +93,28 @@ MARIAN = Family(
     halves=True,
     sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
 )  # fmt: skip
+_UNSHARED = tuple(item for item in MARIAN.words if not item[0].startswith("share"))
+_DEFAULTS = {k: v for k, v in MARIAN.defaults.items() if not k.startswith("share")}
+
+
+def _norms(before: bool, embedding: bool) -> tuple[tuple[str, Fixed], ...]:
+    """Return keys of older versions, without which CTranslate2 does not convert a directory."""
+    return (
+        ("normalize_before", Fixed(before)),
+        ("normalize_embedding", Fixed(embedding)),
+        ("add_final_layer_norm", Fixed(before)),
+    )
+
+
 PEGASUS = MARIAN._replace(
     model_type="pegasus",
     architecture="PegasusForConditionalGeneration",
-    words=tuple(item for item in MARIAN.words if not item[0].startswith("share")),
-    defaults={
-        "d_model": 1024,
-        "encoder_ffn_dim": 4096,
-        "decoder_ffn_dim": 4096,
-        "encoder_attention_heads": 16,
-        "decoder_attention_heads": 16,
-        "encoder_layers": 12,
-        "decoder_layers": 12,
-        "max_position_embeddings": 1024,
-        "activation_function": "gelu",
-        "dropout": 0.1,
-        "attention_dropout": 0.0,
-        "activation_dropout": 0.0,
-        "scale_embedding": False,
-        "tie_word_embeddings": True,
-    },
+    words=(
+        *_UNSHARED,
+        *_norms(before=True, embedding=False),
+        ("static_position_embeddings", Fixed(True)),
+    ),
+    defaults=_DEFAULTS,
     fixed={**MARIAN.fixed, "residual": "pre_norm"},
     saves_sinusoids=True,
 )
@@ -127,19 +129,8 @@ BART = MARIAN._replace(
         "tgt_positions": "model.decoder.embed_positions",
         "tgt_input_norm": "model.decoder.layernorm_embedding",
     },
-    words=(
-        *PEGASUS.words,
-        ("normalize_before", Fixed(False, written=False)),  # of older versions
-        ("normalize_embedding", Fixed(True, written=False)),
-        ("add_final_layer_norm", Fixed(False, written=False)),
-    ),
-    defaults={
-        "d_model": 1024, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096,
-        "encoder_attention_heads": 16, "decoder_attention_heads": 16, "encoder_layers": 12,
-        "decoder_layers": 12, "max_position_embeddings": 1024, "activation_function": "gelu",
-        "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0,
-        "scale_embedding": False, "tie_word_embeddings": True,
-    },
+    words=(*_UNSHARED, *_norms(before=False, embedding=True)),
+    defaults=_DEFAULTS,
     fixed={**MARIAN.fixed, "positions": "learned", "input_norm": True},
     nearly={},
     halves=False,
@@ -151,23 +142,8 @@ BART = MARIAN._replace(
 MBART = BART._replace(
     model_type="mbart",
     architecture="MBartForConditionalGeneration",
-    words=tuple(item for item in PEGASUS.words if not item[0].startswith("normalize")),
-    defaults={
-        "d_model": 1024,
-        "encoder_ffn_dim": 4096,
-        "decoder_ffn_dim": 4096,
-        "encoder_attention_heads": 16,
-        "decoder_attention_heads": 16,
-        "encoder_layers": 12,
-        "decoder_layers": 12,
-        "max_position_embeddings": 1024,
-        "activation_function": "gelu",
-        "dropout": 0.1,
-        "attention_dropout": 0.0,
-        "activation_dropout": 0.0,
-        "scale_embedding": False,
-        "tie_word_embeddings": True,
-    },
+    words=(*_UNSHARED, *_norms(before=True, embedding=True)),
+    defaults=_DEFAULTS,
     fixed={**BART.fixed, "residual": "pre_norm"},
 )
 

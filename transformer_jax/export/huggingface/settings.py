@@ -90,6 +90,8 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
         ("no_repeat_ngram", decoding.no_repeat_ngram > 0 and not family.encodes,
          "does not repeat the n-grams of a prompt, either"),
         ("min_length_ratio", decoding.min_length_ratio > 0, "accepts only numbers of pieces"),
+        ("stop", beams and decoding.stop != "width",
+         "stops at an estimate of what unfinished texts may still score, or at 'width'"),
         ("seed", decoding.search == "sample", "draws other random numbers"),
         ("shortlist", decoding.shortlist > 0, "uses the whole vocabulary"),
         ("rerank", decoding.rerank != "none", "returns texts in the order of their scores"),

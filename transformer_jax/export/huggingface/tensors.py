@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,33 @@ def in_own_unit(params: Any, codec: Codec) -> Any:
     head = {name: np.asarray(array, np.float64) for name, array in params["value_head"].items()}
     head = {"table": head["table"] * codec.deviation, "bias": codec.unscaled(head["bias"])}
     return {**params, "value_head": {name: x.astype(np.float32) for name, x in head.items()}}
+
+
+def folded(config: ModelConfig) -> ModelConfig:
+    """Return the same model without a scale of its embedding, which then differs from its head; see
+    `fold`. Encoders have a head of their own form, and stay as they are.
+    """
+    if not config.embedding_scale or config.architecture == "encoder":
+        return config
+    return replace(config, embedding_scale=False, logits_scale=False, tied_embeddings="none")
+
+
+def fold(config: ModelConfig, params: Any) -> Any:
+    """Return the parameters of the model `folded`: inputs are looked up in a table times
+    sqrt(d_model), and the table itself becomes the head, as it is.
+    """
+    names = ("embedding", "src_embedding", "tgt_embedding")
+    tables = {name: np.asarray(params[name]["table"]) for name in names if name in params}
+    shared = tables.pop("embedding", None)
+    if shared is not None:
+        apart = ("src_embedding", "tgt_embedding")
+        both = config.architecture == "encoder_decoder"
+        tables = dict.fromkeys(apart if both else ("embedding",), shared)
+    width = np.float32(config.d_model**0.5)
+    head = tables["tgt_embedding" if "tgt_embedding" in tables else "embedding"]
+    own = {"output": {"table": head / width if config.logits_scale else head}}
+    kept = {name: leaves for name, leaves in params.items() if name not in names}
+    return {**own, **kept, **{name: {"table": table * width} for name, table in tables.items()}}
 
 
 def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:

@@ -25,6 +25,9 @@ _PAD, _BOS, _EOS, _UNK = SPELLED
 _NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces with names in Hugging Face
 # Their names in tokenizers of encoders, and their spellings in BERT and RoBERTa.
 _OF_ENCODERS = {"bos_token": "cls_token", "eos_token": "sep_token"}
+# Keys of tokenizer_config.json.
+_CLEANS = "clean_up_tokenization_spaces"
+_CLEANS_BPE = f"{_CLEANS}_for_bpe_even_though_it_will_corrupt_output"
 _USUAL = {"bos": ("[CLS]", "<s>"), "eos": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>")}
 
 
@@ -49,7 +52,7 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
         content = _imported(codec, experiment)
     else:
         content = _built(codec, experiment)
-    words |= {"clean_up_tokenization_spaces": False}
+    words |= _cleaning(isinstance(codec, Imported) and codec.cleaned)
     limit = experiment.model.position_limit
     if limit is not None:  # longer texts are cut if truncation is on
         encoder = experiment.model.architecture == "encoder"
@@ -86,6 +89,16 @@ def _before(read: Sequence[int], codec: Codec) -> dict[str, Any]:
     pieces = {"BOS": {"id": "BOS", "ids": [*read], "tokens": codec.pieces(read)}} if read else {}
     return {"type": "TemplateProcessing", "single": [*bos, one], "pair": [*bos, one, two],
             "special_tokens": pieces}  # fmt: skip
+
+
+def _cleaning(cleaned: bool) -> dict[str, bool]:
+    """Return the settings of decoded text, which is otherwise not cleaned for BPE."""
+    return dict.fromkeys((_CLEANS, _CLEANS_BPE) if cleaned else (), True) or {_CLEANS: False}
+
+
+def _cleans(words: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Return whether a tokenizer removes spaces before punctuation from decoded text."""
+    return bool(words.get(_CLEANS) and ("merges" not in model or words.get(_CLEANS_BPE)))
 
 
 def _built(codec: Codec, experiment: Experiment) -> str:
@@ -214,7 +227,8 @@ def read(
             special |= codec.leads()
         if architecture == "decoder":
             begins, special = special_ids.begins(codec, special)
-        codec = Imported.of(text, special, rows, begins)
+        cleaned = _cleans(words, json.loads(text)["model"])
+        codec = Imported.of(text, special, rows, begins, cleaned)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not a tokenizer ({error})") from None
     if codec.rows_needed > rows:
