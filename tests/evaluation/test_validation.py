@@ -17,11 +17,12 @@ from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.texts import spread
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.translate import NO_TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
-from transformer_jax.evaluation.validation import make_validation, notes, selected, spread
+from transformer_jax.evaluation.validation import make_validation, notes, selected
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loss import Sums
 

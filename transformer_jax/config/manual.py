@@ -851,7 +851,8 @@ class TrainingConfig:
     # than an accelerator takes for an update of a small model. All batches need one shape, by
     # data.batching="pack" or data.num_buckets=1.
     steps_per_execution: int = 1
-    early_stopping: int | None = None  # stop after this many evaluations without a new best
+    # Stop after this many validations without a new best; ties go to the lower loss.
+    early_stopping: int | None = None
     log_every: int = 50  # steps between rows of metrics.jsonl
     max_bad_steps: int = 10  # stop (code 70) after this many non-finite updates in a row
     # Report a step whose loss per token exceeds this many times the running mean of the steps
@@ -889,8 +890,12 @@ class EvaluationConfig:
     every_steps: int = 1000  # steps between validations; a multiple of checkpoint.every_steps
     bleu_sentences: int = 1000  # most validation sentences decoded greedily, spread; 0: only loss
     checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
-    # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for tokenised text.
-    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
+    # How sacrebleu tokenises for BLEU; "13a" is its default, for languages with spaces between
+    # words; "none" is for tokenised text, "char" and "spm" for any language. "spm": sacrebleu's
+    # SentencePiece model of FLORES-101, which it downloads.
+    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "spm"] = (
+        "13a"
+    )
     lowercase: bool = False  # score case-insensitively
     # What eval.py computes for translations, in this order; validation uses BLEU, or WER, the word
     # error rate, for what is said in sound. CER: of characters. "labelled_F1": of the brackets of
