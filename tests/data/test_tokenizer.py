@@ -7,13 +7,14 @@ import sys
 import pytest
 import sentencepiece as spm
 
-from transformer_jax.config import TokenizerConfig
+from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subwords import Subwords, train
 from transformer_jax.data.files import read_lines
 from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.decoding.text.attention import words
 from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.tokenizer_json import files
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 SMALL = TokenizerConfig(vocab_size=64)
@@ -63,7 +64,7 @@ def test_a_sample_of_the_lines_is_the_same_in_every_process(numbers, algorithm):
     config = dataclasses.replace(SMALL, algorithm=algorithm, vocab_size=40)
     code = (
         "import sys\n"
-        "from transformer_jax.config import TokenizerConfig\n"
+        "from transformer_jax.config import Experiment, TokenizerConfig\n"
         "from transformer_jax.data.codecs.subwords import train\n"
         "lines = sys.stdin.read().splitlines()\n"
         f"config = {dataclasses.replace(config, max_lines=120)}\n"
@@ -317,6 +318,8 @@ def test_a_model_that_writes_spaces_behind_words_leaves_none_behind_a_text(lines
         grown = [tokenizer.decode(ids[:length]) for length in range(len(ids))]
         assert all(line.startswith(text) for text in grown)
     assert tokenizer.word_starts() is None
+    with pytest.raises(UserError, match=r"tokenizer\.model: writes spaces behind words"):
+        files(tokenizer, Experiment())
 
 
 @pytest.mark.parametrize(

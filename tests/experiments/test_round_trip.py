@@ -104,7 +104,7 @@ def test_codecs_that_keep_every_text_have_nothing_to_say(codec, lines):
     ("codec", "remedy"),
     [("subwords", "set --config.tokenizer.byte_fallback=True"),
      ("words", "raise tokenizer.vocab_size=12, or choose 'subwords'"),
-     ("wordpiece", "raise tokenizer.vocab_size=60, or choose 'subwords'")],
+     ("wordpiece", "choose 'subwords' or 'characters'")],
 )  # fmt: skip
 def test_unknown_pieces_are_counted(codec, remedy):
     """Above 1 % with a warning, which says for each codec what to do."""
@@ -148,19 +148,20 @@ def test_the_cost_is_bounded(monkeypatch, count):
     assert all(text.endswith(("haus", "ein", "und", " ")) for text in seen)
 
 
+@pytest.mark.parametrize("lines", [CHINESE, SPACES])
 @pytest.mark.parametrize("kind", ["language_model", "masked_lm"])
-def test_language_models_lose_bits_per_character(kind):
-    """Models that write no text are not said to rewrite any."""
-    experiment, codecs = made("subwords", CHINESE)
+def test_language_models_lose_bits_per_character(kind, lines):
+    """Even by spaces. Models that write no text are not said to rewrite any."""
+    experiment, codecs = made("subwords", lines)
     one_sided = SimpleNamespace(
         objective=SimpleNamespace(kind=kind, translates=False), tokenizer=experiment.tokenizer,
         tgt=experiment.tgt, codecs=experiment.codecs,
     )  # fmt: skip
-    train, held_out = Corpus((), CHINESE, ""), Corpus((), CHINESE, "")
+    train, held_out = Corpus((), lines, ""), Corpus((), lines, "")
     notes, warnings = notes_and_warnings(one_sided, codecs, train, held_out)  # type: ignore[arg-type]
     assert notes == ["unknown pieces: 0.00% of the target side, in the training text"]
     if kind == "masked_lm":
         assert warnings == []
     else:
-        assert "bits per character and per byte are left out; set" in warnings[0]
+        assert "bits per character and per byte are left out; " in warnings[0]
         assert "references" not in warnings[0]

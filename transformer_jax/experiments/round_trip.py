@@ -111,13 +111,14 @@ def _of_change(experiment: Experiment, change: str, both: dict[str, Kept]) -> tu
         f"tgt.codec={codec!r}: {listed} differ once encoded and decoded, in "
         f"{'pieces that are unknown' if change == 'unknown' else change}: {one!r} becomes {other!r}"
     )
-    if change == "runs of spaces":  # see `same` in evaluation/metrics.py
+    objective = experiment.objective
+    if change == "runs of spaces" and objective.translates:  # see `same` in evaluation/metrics.py
         return f"{line}, which scores ignore", False
     effect = "references stay as they are, so that scores count the difference"
-    if not experiment.objective.translates:
+    if not objective.translates:
         effect = "the model can only write the latter"
-        if experiment.objective.kind == "language_model":
-            effect += ", and bits per character and per byte are left out"
+    if objective.kind == "language_model":
+        effect += ", and bits per character and per byte are left out"
     often = any(counts[name] > _SHARE * of.lines for name, of in both.items())
     return f"{line}; {effect}; {_remedy(codec, change, experiment.tokenizer)}", often
 
@@ -138,7 +139,7 @@ def _remedy(codec: str, change: str, config: TokenizerConfig) -> str:
         if change in ("case", "characters") and config.normalization != "identity":
             return f"{set_to}normalization=identity, which changes none"
     if codec in ("wordpiece", "words"):
-        if change == "unknown":
+        if change == "unknown" and codec == "words":
             return f"raise tokenizer.vocab_size={config.vocab_size}, or choose 'subwords'"
         if config.lowercase and change in ("case", "characters"):
             return f"{set_to}lowercase=False, or --config.evaluation.lowercase=True"
