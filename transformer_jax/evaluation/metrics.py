@@ -72,9 +72,10 @@ def unsuited(
     if without_spaces(lines) < _UNSPACED:
         return []
     words = {"BLEU": METRICS["BLEU"](config).tokenizer, "TER": str, "WER": str}
-    best = "'ja-mecab' or 'zh'" if is_japanese(lines) else "'zh' or 'ja-mecab'"
+    languages = ["'zh' for Chinese", "'ja-mecab' for Japanese"]
+    best = ", ".join(languages[::-1] if is_japanese(lines) else languages)
     remedies = {
-        "BLEU": f"set it to {best} for Japanese or Chinese, or to 'char' or 'spm' for any language",
+        "BLEU": f"set it to {best}, or 'char' or 'spm' for any language",
         "TER": "use chrF", "WER": "use CER",
     }  # fmt: skip
     found = []
