@@ -142,6 +142,7 @@ def _remedy(codec: str, change: str, config: TokenizerConfig) -> str:
         if change == "unknown" and codec == "words":
             return f"raise tokenizer.vocab_size={config.vocab_size}, or choose 'subwords'"
         if config.lowercase and change in ("case", "characters"):
-            return f"{set_to}lowercase=False, or --config.evaluation.lowercase=True"
+            scored = ", or --config.evaluation.lowercase=True"
+            return f"{set_to}lowercase=False" + scored * (change == "case")
         return "choose 'subwords' or 'characters'"
     return "choose another codec, such as 'bytes', which changes none"
