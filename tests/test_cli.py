@@ -160,6 +160,8 @@ def test_the_log_shows_data_devices_and_the_next_command(run):
     text = run.log.read_text()
     for printed in ("training pairs kept; dropped 0 empty", "7 for validation", "devices: 1 cpu"):
         assert printed in text
+    assert "finished at step 4: training.steps=4 reached\n" in text
+    assert "unknown pieces: 0.00% of the source side, 0.00% of the target side" in text
     assert f"next: python eval.py --workdir={run.path}" in text
 
 

@@ -34,6 +34,7 @@ from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
 from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.data.token_store import open_store
+from transformer_jax.decoding.text import attention
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
@@ -422,3 +423,45 @@ def test_codecs_without_merges_ignore_bpe_dropout(kind, numbers):
     """So BPE-dropout for one side leaves a side of characters or bytes unchanged."""
     codec = kind.train(CONFIG, numbers.src)
     assert SubwordDropout(codec, 0.5, 1).encode(numbers.src) == codec.encode(numbers.src)
+
+
+def test_alignments_know_the_words_of_every_codec(name, pair, numbers):
+    """The pieces of a word, decoded, are that word; attention along the diagonal aligns word i with
+    word i.
+    """
+    codec = pair.tgt
+    for line in [*numbers.tgt[:5], f"{numbers.tgt[0]}  {numbers.tgt[1]}", "x", ""]:
+        (ids,) = codec.encode([line], eos=False)
+        found, text = attention.words(codec, ids), codec.decode(ids)
+        assert found == sorted(found)
+        assert sorted({*found}) == [*range(len(text.split()))]
+        for number, word in enumerate(text.split()):
+            of_it = [x for x, which in zip(ids, found, strict=True) if which == number]
+            assert codec.decode(of_it).strip() == word
+        pairs = attention.align(np.eye(len(ids)), TokenizerPair(codec, codec), ids, ids)
+        assert pairs == [(i, i) for i in range(len(text.split()))]
+
+
+def test_words_contain_no_break_spaces():
+    """As files of words that another program has cut may have them; others are words of their own,
+    so that what is encoded with older vocabularies is as it was.
+    """
+    codec = words.train(TokenizerConfig(vocab_size=7), ["10\u00a0000 km", "10\u00a0000 x km"])
+    assert codec.pieces(range(RESERVED, 7)) == ["10\u00a0000", "km", "x"]
+    assert codec.decode(codec.encode(["10\u00a0000  km"])[0]) == "10\u00a0000 km"
+    (ids,) = codec.encode(["km\u202fx"], eos=False)
+    assert codec.pieces(ids) == ["km", "x"]
+
+
+@pytest.mark.parametrize("space", [" ", "  ", "\t"])
+def test_spaces_around_a_class_are_not_part_of_it(space, caplog):
+    lines = ["good", f"bad{space}", f"{space}good", "bad"]
+    codec = classes.train(TokenizerConfig(), lines)
+    assert codec.pieces(range(codec.size)) == ["bad", "good"]
+    assert codec.encode(lines) == [[1], [0], [1], [0]]
+    assert "spaces around 2 of 4 classes" in caplog.text
+
+
+def test_old_models_keep_classes_that_differ_in_spaces():
+    codec = classes.Classes.of(["bad", "bad ", "good"])
+    assert codec.encode(["bad", "bad ", " bad"]) == [[0], [1], [0]]

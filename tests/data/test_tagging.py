@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
-from transformer_jax.data import sources
+from transformer_jax.data import labelled, sources
 from transformer_jax.data.batch import Ragged, one_per_row
 from transformer_jax.data.batching import PLANS, BatchSource, blank
+from transformer_jax.data.codecs import trees
 from transformer_jax.data.codecs.pair import CODECS, train_pair
 from transformer_jax.data.encoding import encode_words
 from transformer_jax.data.sources import Corpus
@@ -135,3 +136,22 @@ def test_unequal_numbers_of_words_and_labels_are_rejected(tmp_path):
     (tmp_path / "b.tags").write_text("A A\nA A\nA A B\n")
     with pytest.raises(UserError, match=r"/b\.text:3: 2 words and 3 labels"):
         sources.load(data, "train", ObjectiveConfig("tag"))
+
+
+def test_no_break_spaces_divide_neither_words_nor_labels(tmp_path):
+    """Files of other programs have words such as 10 000 with one inside."""
+    src, tgt = ["one 10\u00a0000\u202fkm", "two", "a  b"], ["A B", "B", "A A"]
+    (tmp_path / "a.text").write_text("".join(f"{line}\n" for line in src), "utf-8")
+    (tmp_path / "a.tags").write_text("".join(f"{line}\n" for line in tgt), "utf-8")
+    data = dataclasses.replace(
+        DATA, directory=str(tmp_path), source_language="text", target_language="tags",
+        train=("a",), validation=("a",),
+    )  # fmt: skip
+    found = sources.load(data, "train", ObjectiveConfig("tag"))
+    config = TokenizerConfig(vocab_size=18, joint=False, normalization="identity")
+    pair = train_pair(config, src, tgt, ("subwords", "labels"))
+    store = open_store(found, pair, tmp_path, frame=TAG.frame(ObjectiveConfig("tag")))
+    assert [len(labels) for _, labels, _ in read(whole(store, 256)[1], pair)] == [2, 1, 2]
+    (text, *_) = src
+    assert labelled.words_of(text) == ["one", " 10\u00a0000\u202fkm"]
+    trees.check_pairs([text], ["(S XX XX )S"], str)

@@ -7,12 +7,14 @@ import sys
 import pytest
 import sentencepiece as spm
 
-from transformer_jax.config import TokenizerConfig
+from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subwords import Subwords, train
 from transformer_jax.data.files import read_lines
 from transformer_jax.data.subword_dropout import SubwordDropout
+from transformer_jax.decoding.text.attention import words
 from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.tokenizer_json import files
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 SMALL = TokenizerConfig(vocab_size=64)
@@ -62,7 +64,7 @@ def test_a_sample_of_the_lines_is_the_same_in_every_process(numbers, algorithm):
     config = dataclasses.replace(SMALL, algorithm=algorithm, vocab_size=40)
     code = (
         "import sys\n"
-        "from transformer_jax.config import TokenizerConfig\n"
+        "from transformer_jax.config import Experiment, TokenizerConfig\n"
         "from transformer_jax.data.codecs.subwords import train\n"
         "lines = sys.stdin.read().splitlines()\n"
         f"config = {dataclasses.replace(config, max_lines=120)}\n"
@@ -297,3 +299,41 @@ def test_few_texts_are_encoded_like_many(small, lines):
     for count in (0, 1, 32, 33):
         assert small.encode(lines[:count]) == many[:count]
     assert small.encode(lines[:2], bos=True, eos=False) == [[BOS, *ids[:-1]] for ids in many[:2]]
+
+
+def test_a_model_that_writes_spaces_behind_words_leaves_none_behind_a_text(lines, tmp_path):
+    """And it shows where words end, not where they begin; any beginning of a text grows."""
+    path = tmp_path / "suffix.model"
+    with path.open("wb") as file:
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=64, model_type="bpe",
+            treat_whitespace_as_suffix=True, minloglevel=2,
+        )  # fmt: skip
+    tokenizer = train(TokenizerConfig(model=str(path)), lines)
+    for line in lines[:20]:
+        (ids,) = tokenizer.encode([line])
+        assert tokenizer.decode(ids) == line
+        found = words(tokenizer, ids)
+        assert sorted({*found}) == [*range(len(line.split()))]
+        grown = [tokenizer.decode(ids[:length]) for length in range(len(ids))]
+        assert all(line.startswith(text) for text in grown)
+    assert tokenizer.word_starts() is None
+    with pytest.raises(UserError, match=r"tokenizer\.model: writes spaces behind words"):
+        files(tokenizer, Experiment())
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [("zq " * 1500, "1 of 4 lines longer than 4,192 bytes"), ("zq▅", "1 of 4 lines with the sign")],
+)
+def test_lines_that_sentencepiece_passes_over_are_named(line, reason, caplog):
+    """It says nothing, and what occurs only there has no piece."""
+    lines = ["ein haus und ein hund", "der hund und das haus", "das haus"]
+    config = TokenizerConfig(vocab_size=24)
+    tokenizer = train(config, [*lines, line])
+    assert UNK in tokenizer.encode(["zq"])[0]
+    assert reason in caplog.text
+    caplog.clear()
+    short = train(config, [*lines, line[:3].replace("▅", "")])
+    assert UNK not in short.encode(["zq"])[0]
+    assert not caplog.text

@@ -15,7 +15,6 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import (
     align,
     alignments,
-    count_words,
     cross_attention,
     words,
 )
@@ -121,7 +120,6 @@ def test_words_align_with_the_words_their_pieces_attend_to():
     assert align(weights, tokenizers, source, target) == [(0, 0), (0, 2), (1, 1)]
     assert align(weights, tokenizers, source, [EOS]) == []
     assert align(weights, tokenizers, [EOS], target) == []
-    assert [count_words(tokenizers.src, x) for x in (source, target, [EOS])] == [2, 3, 0]
 
 
 def test_words_of_pieces_match_the_decoded_text():
@@ -134,7 +132,7 @@ def test_words_of_pieces_match_the_decoded_text():
         ids = random.choice(choices, random.integers(1, 8)).tolist()
         text = codec.decode(ids)
         found = words(codec, ids)
-        assert count_words(codec, ids) == len(text.split()), codec.pieces(ids)
+        assert len({*found}) == len(text.split()), codec.pieces(ids)
         assert found == sorted(found)
         for number, word in enumerate(text.split()):
             of_it = [piece for piece, which in zip(ids, found, strict=True) if which == number]

@@ -259,3 +259,16 @@ def test_a_source_and_its_translation_share_the_positions_of_one_sequence():
     assert written == [MODEL.max_positions - len(source) - 1 for source in sources]  # 1: EOS
     with pytest.raises(UserError, match=r"line 1: 24 pieces .*max_positions=24"):
         translator.translate(params, ["a" * 23])
+
+
+def test_a_beam_lists_a_text_once():
+    """Also those that a stop string makes equal; samples are listed as they were drawn."""
+    (read,), (one,), (other,) = (CODEC.encode([x], eos=False) for x in ("ab", "cd", "ce"))
+    rows, scores = np.array([[*one, EOS], [*one, EOS], [*other, EOS]]), np.array([-1.0, -2, -3])
+    beam = generator(LINES, DecodingConfig(beam_size=3), 3)
+    assert [x.text for x in beam.texts(read, rows, scores)] == ["abcd", "abce"]
+    assert [x.score for x in beam.texts(read, rows, scores)] == [-1, -3]
+    short = [x._replace(text="abc") for x in beam.texts(read, rows, scores)]
+    assert beam._listed(short) == short[:1]
+    drawn = generator(LINES, dataclasses.replace(SAMPLES, num_samples=3), 3)
+    assert [x.text for x in drawn.texts(read, rows, scores)] == ["abcd", "abcd", "abce"]

@@ -16,7 +16,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
-from transformer_jax.decoding.search.state import complete
+from transformer_jax.decoding.search.state import NOTHING, complete
 from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.translate import Translator
@@ -180,6 +180,31 @@ def test_n_best_hypotheses_are_ordered_and_distinct():
         assert scores == sorted(scores, reverse=True)
         assert len({tuple(item.ids) for item in found}) == len(found)
         assert len(found) == (3 if line.strip() else 1)
+
+
+@pytest.mark.parametrize("rerank", ["none", "chrf"])
+@pytest.mark.parametrize("search", ["beam", "sample"])
+def test_a_text_is_listed_once_however_it_is_segmented(search, rerank):
+    """A beam holds the same text in several segmentations. Samples are listed as they were drawn,
+    unless a reranker orders them.
+    """
+    codec = parts()[2].tgt
+    (dog,), (man,) = codec.encode(["a dog"]), codec.encode(["a man"])
+    letters = [codec.piece_id(piece) for piece in ("▁", "a", "▁", "d", "o", "g")]
+    beam = np.zeros((4, 8), np.int32)
+    for row, ids in zip(beam, ([*letters, EOS], dog, man, dog), strict=True):
+        row[: len(ids)] = ids
+    config = replace(BEAM, beam_size=4) if search == "beam" else replace(SAMPLING, num_samples=4)
+    config = replace(config, rerank=rerank)
+    scores = np.array([-1.0, -2.0, -3.0, NOTHING])
+    for most in (1, 2, 3, 4):
+        found = translator(config, most).translations(beam, scores)
+        texts = [item.text for item in found]
+        if (search, rerank) == ("sample", "none"):
+            assert texts == ["a dog", "a dog", "a man"][:most]
+        else:
+            assert texts == ["a dog", "a man"][:most]
+            assert found[0].score == -1
 
 
 def test_one_best_is_the_translation():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import logging
 
 import pytest
@@ -11,8 +12,7 @@ from hypothesis import strategies as st
 from tiny import MODEL, random_params
 
 from transformer_jax.decoding.text import long_lines
-from transformer_jax.decoding.text.attention import count_words
-from transformer_jax.decoding.text.long_lines import alike, split
+from transformer_jax.decoding.text.long_lines import alike, split, words_before
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation, join
 from transformer_jax.models.build import build
@@ -97,11 +97,43 @@ def test_joined_translations():
     one = Translation("a b", [5, 6, EOS], -1.0, [(0, 0), (1, 1)])
     two = Translation("", [EOS], -0.5, [])
     three = Translation("c", [7, EOS], -2.0, [(0, 0)])
-    joined = join([one, two, three], [2, 1, 4], [2, 0, 1])
+    joined = join([one, two, three], [0, 2, 3])
     assert joined == Translation("a b c", [5, 6, 7, EOS], -3.5, [(0, 0), (1, 1), (3, 2)])
-    cut = join([one, three._replace(ids=[7], alignments=None)], [2, 4], [2, 1])
+    cut = join([one, three._replace(ids=[7], alignments=None)], [0, 2])
     assert cut.ids == [5, 6, 7]
-    assert join([one._replace(alignments=None)] * 2, [2, 2], [2, 2]).alignments is None
+    assert join([one._replace(alignments=None)] * 2, [0, 2]).alignments is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "joined"),
+    [
+        ("他来了。", "我走了。", "他来了。我走了。"), ("行きました", "東京", "行きました東京"),
+        ("使用 GPT。", "OK", "使用 GPT。OK"), ("It works.", "Yes.", "It works. Yes."),
+        ("그는 갔다.", "나도.", "그는 갔다. 나도."), ("ไปแล้ว", "มาแล้ว", "ไปแล้ว มาแล้ว"),
+        ("", "a", "a"), ("a", "", "a"),
+    ],
+)  # fmt: skip
+def test_sentences_are_joined_as_their_script_joins_them(one, other, joined):
+    """And words of the whole are counted: nothing between two parts can make one word of two."""
+    parts = [Translation(text, [], 0.0, [(0, 0)] if text else []) for text in (one, other)]
+    found = join(parts, [0, 1])
+    assert found.text == joined
+    assert {target for _, target in found.alignments or ()} == {
+        len(joined[: joined.index(text) + 1].split()) - 1 for text in (one, other) if text
+    }
+
+
+@given(st.text("ab .。", max_size=40), st.lists(st.integers(0, 40), max_size=4))
+def test_words_before_a_part_are_those_of_the_text(text, cuts):
+    ends = [0, *sorted(cuts), len(text)]
+    parts = [text[a:b].strip() for a, b in itertools.pairwise(ends)]
+    found = words_before(text, parts, str)
+    here = 0
+    for part, before in zip(parts, found, strict=True):
+        if part:
+            here = text.index(part, here)
+            assert before == len(text[: here + 1].split()) - 1
+            here += len(part)
 
 
 @functools.cache
@@ -132,11 +164,8 @@ def test_a_long_line_is_the_sum_of_its_parts(caplog):
     (record,) = caplog.records
     assert record.getMessage().startswith("line 12: ")
     assert record.getMessage().endswith(f" {LONGEST} allowed: translated in {len(pieces)} parts")
-    counted = [count_words(tokenizers.src, ids) for ids in tokenizers.src.encode(pieces)]
-    expected = []
-    for items in alike(alone):
-        targets = [count_words(tokenizers.tgt, item.ids) for item in items]
-        expected.append(join(items, counted, targets))
+    ends = [*itertools.accumulate(len(piece.split()) for piece in pieces)]
+    expected = [join(items, [0, *ends[:-1]]) for items in alike(alone)]
     assert_same(found[1], expected)
     assert [x.alignments for x in found[1]] == [x.alignments for x in expected]
     assert found[2] == [Translation("", [], 0.0, [])]

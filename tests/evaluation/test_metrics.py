@@ -1,5 +1,7 @@
 """Scores match those of sacrebleu."""
 
+import re
+
 import jiwer
 import pytest
 import sacrebleu
@@ -7,7 +9,8 @@ import sacrebleu
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.directions import TRANSLATION
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.metrics import METRICS, check, exact_match, score
+from transformer_jax.evaluation.metrics import METRICS, check, exact_match, score, unsuited
+from transformer_jax.reports.units import units
 
 REFERENCES = ["The cat sat on the mat, twice.", "It's raining cats & dogs!", "", "A Dog barks ."]
 HYPOTHESES = ["the cat sat on a mat, twice.", "It's raining cats and dogs!", "x", "A dog barks ."]
@@ -77,8 +80,20 @@ def test_identical_texts_score_100():
 
 
 def test_exact_match():
-    assert exact_match(["a", "b", "c", ""], ["a", "B", "c ", ""]) == 50
+    assert exact_match(["a", "b", "c", ""], ["a", "B", "d", ""]) == 50
     assert exact_match([], []) == 0
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("other", ["a b c. ", "  a  b c.", "a\u00a0b c.", "A b C."])
+def test_exact_match_compares_what_scores_compare(other, lowercase):
+    """What BLEU and chrF take for the same text: 100 % of one is 100 % of the others."""
+    config = EvaluationConfig(lowercase=lowercase)
+    perfect = all(s.value > 99.99 for s in score(["a b c."], [other], config))
+    assert perfect == (other.lower() == other or lowercase)
+    assert exact_match(["a b c."], [other], lowercase) == 100 * perfect
+    row = {"hypothesis": "a b c.", "reference": other}
+    assert units("translate", config)["exact_match"].of([row]) == [(perfect, 1)]
 
 
 def test_line_counts_must_match():
@@ -141,3 +156,66 @@ def test_error_rates_match_counts_by_hand_and_jiwer():
     assert folded[0].value == pytest.approx(30)
     assert score(["a b"], [""], config)[0].value == 200  # nothing was spoken: counted as one word
     assert not TRANSLATION["WER"].greater_is_better
+
+
+CHINESE = ["我喜欢苹果，不是香蕉！", "他昨天去了北京，今天回来。", "这个问题很简单，大家都知道。"]
+JAPANESE = ["私はりんごが好きです。", "彼は昨日東京に行きました。", "これはとても簡単な問題です。"]
+THAI = ["ผมชอบแอปเปิ้ลไม่ใช่กล้วย", "เขาไปกรุงเทพเมื่อวานนี้"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "tokenize", "first"),
+    [
+        (CHINESE, "13a", "'zh'"), (CHINESE, "intl", "'zh'"), (CHINESE, "none", "'zh'"),
+        (JAPANESE, "13a", "'ja-mecab'"), (JAPANESE, "none", "'ja-mecab'"), (THAI, "13a", "'zh'"),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_that_does_not_suit_the_script_is_named(lines, tokenize, first):
+    """What is wrong anywhere in a phrase makes the whole phrase wrong."""
+    config = EvaluationConfig(bleu_tokenize=tokenize)
+    nearly = [line[:-2] + line[-1] for line in lines]
+    other = score(nearly, lines, EvaluationConfig(bleu_tokenize="char"))[0].value
+    assert score(nearly, lines, config)[0].value < other / 3
+    (line,) = unsuited(config, ["BLEU"], lines)
+    assert line.startswith(f"evaluation.bleu_tokenize='{tokenize}': takes whole phrases")
+    assert f"set it to {first}" in line
+    assert "'char' or 'spm' for any language" in line
+    for name in re.findall(r"'([\w-]+)'", line.partition("set it to")[2]):
+        EvaluationConfig(bleu_tokenize=name)
+
+
+def test_word_error_rates_of_text_without_spaces_are_warned_of():
+    lines = unsuited(EvaluationConfig(bleu_tokenize="zh"), ["BLEU", "chrF", "TER", "WER"], CHINESE)
+    assert {line.rpartition("; ")[2] for line in lines} == {"use CER", "use chrF"}
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "tokenize"),
+    [
+        (CHINESE, "zh"), (CHINESE, "char"), (JAPANESE, "char"),
+        (["我 喜欢 苹果 ， 不 是 香蕉 ！"], "none"), (REFERENCES, "13a"), (REFERENCES, "none"),
+        (["저는 사과를 좋아합니다.", "그는 어제 서울에 갔습니다."], "13a"), ([], "13a"),
+        (["Donaudampfschifffahrtsgesellschaftskapitän " * 3], "13a"),
+        (["Er sagte „你好“ zu ihr, und sie verstand es."], "13a"),
+    ],
+)  # fmt: skip
+def test_suitable_tokenizers_are_not_warned_of(lines, tokenize):
+    assert unsuited(EvaluationConfig(bleu_tokenize=tokenize), ["BLEU"], lines) == []
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "none", "char"])
+def test_text_that_looks_tokenised_is_warned_of_unless_it_is_meant_to_be(tokenize, caplog):
+    texts = ["a dog barks ."] * 100
+    score(texts, texts, EvaluationConfig(bleu_tokenize=tokenize), resamples=2)
+    said = [r.message for r in caplog.records if "tokenized period" in r.message]
+    assert len(said) == (tokenize != "none")
+
+
+def test_a_tokenizer_that_cannot_be_downloaded_is_reported_early(monkeypatch):
+    def offline(config):
+        raise OSError("no route to host")
+
+    monkeypatch.setitem(METRICS, "BLEU", offline)
+    with pytest.raises(UserError, match=r"bleu_tokenize='spm': .*download.*\(no route to host\)"):
+        check(EvaluationConfig(bleu_tokenize="spm"))

@@ -17,11 +17,12 @@ from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.texts import spread
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.translate import NO_TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
-from transformer_jax.evaluation.validation import make_validation, notes, selected, spread
+from transformer_jax.evaluation.validation import make_validation, notes, selected, warnings
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loss import Sums
 
@@ -96,3 +97,17 @@ def test_pairs_left_out_are_reported():
     assert notes(random_store([(9, 4)]), experiment) == []
     with pytest.raises(UserError, match=r"config\.data\.max_length=16: all 2 validation pairs are"):
         selected(random_store([(17, 4), (2, 30)]), DATA)
+
+
+def test_a_score_that_does_not_suit_the_validation_text_is_warned_of():
+    """If it is measured; and if it chooses the best checkpoint, another choice is named."""
+    lines = ["我喜欢苹果，不是香蕉！", "他昨天去了北京，今天回来。"]
+    corpus = Corpus(lines, lines, "")
+    assert warnings(corpus, RUN) == []  # measures the loss alone
+    measured = with_field(RUN, "evaluation.bleu_sentences", 2)
+    (line,) = warnings(corpus, measured)
+    assert line.startswith("evaluation.bleu_tokenize='13a': takes whole phrases")
+    assert "best_by" not in line
+    (line,) = warnings(corpus, with_field(measured, "checkpoint.best_by", "bleu"))
+    assert line.endswith(", or --config.checkpoint.best_by=loss")
+    assert warnings(corpus, with_field(measured, "evaluation.bleu_tokenize", "zh")) == []

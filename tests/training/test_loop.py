@@ -18,6 +18,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from tiny import TRANSLATE, random_store
 
+from transformer_jax import retention
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import (
     CheckpointConfig,
@@ -133,6 +134,40 @@ def test_early_stopping(tmp_path, monkeypatch):
     assert scene.checkpoints.best() == 4
     assert scene.train(monkeypatch) == Outcome.FINISHED  # and is still finished when run again
     assert scene.last() == 6
+
+
+@pytest.mark.parametrize("by", ["bleu", "accuracy", "wer"])
+def test_ties_of_the_best_score_are_broken_by_the_loss(by):
+    """A score that stays at its worst, or its best, must not end a run that still learns; the best
+    checkpoint is chosen by the same rule.
+    """
+    progress, config = Progress(), TrainingConfig(early_stopping=2)
+    losses, records = [3.0, 2.0, 1.0, 1.5, math.nan], {}
+    for step, loss in enumerate(losses):
+        assert progress.why_finished(config, step) is None
+        progress.take({"loss": loss, by: 0.0}, by)
+        records[step] = {"scores": {"loss": loss, by: 0.0}}
+    reason = "training.early_stopping=2 reached: no better validation score in 2 validations"
+    assert progress.why_finished(config, len(losses)) == reason
+    assert (progress.best, progress.best_loss) == (0, 1)
+    assert retention.best(records, by) == 2
+    better = {"bleu": 1.0, "accuracy": 1.0, "wer": -1.0}[by]
+    progress.take({"loss": 9.0, by: better}, by)  # the loss decides only among equals
+    assert (progress.evaluations_since_best, progress.best_loss) == (0, 9)
+
+
+def test_checkpoints_from_before_ties_counted_are_resumed(tmp_path, monkeypatch):
+    """They hold no loss of the best validation; the first tie is taken for a better one."""
+    scene = Scene(tmp_path, scores=[3.0, 3.0], steps=1)
+    scene.train(monkeypatch)
+    record = scene.checkpoints.record(1)
+    old = dict(record["host"])
+    del old["best_loss"]
+    monkeypatch.setattr(scene.checkpoints, "record", lambda step: {**record, "host": old})
+    restored = scene.checkpoints.restore
+    monkeypatch.setattr(scene.checkpoints, "restore", lambda *x: (*restored(*x)[:2], old))
+    scene.train(monkeypatch)
+    assert (scene.progress.best, scene.progress.best_loss) == (-3, None)
 
 
 def test_a_nan_loss_is_never_the_best(tmp_path, monkeypatch):

@@ -979,7 +979,7 @@ class TrainingConfig(Section):
     # than an accelerator takes for an update of a small model. All batches need one shape, by
     # data.batching="pack" or data.num_buckets=1.
     steps_per_execution: int = number(1, 1, STEPS, may_change=True)
-    # stop after this many evaluations without a new best
+    # Stop after this many validations without a new best; ties go to the lower loss.
     early_stopping: int | None = number(None, 1, STEPS, may_change=True)
     log_every: int = number(50, 1, STEPS, may_change=True)  # steps between rows of metrics.jsonl
     # stop (code 70) after this many non-finite updates in a row
@@ -1017,8 +1017,12 @@ class EvaluationConfig(Section):
     bleu_sentences: int = number(1000, 0, 10**9)
     # what eval.py scores by default: best, last, STEP or average:N
     checkpoint: str = value("best", may_change=True)
-    # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for tokenised text.
-    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
+    # How sacrebleu tokenises for BLEU; "13a" is its default, for languages with spaces between
+    # words; "none" is for tokenised text, "char" and "spm" for any language. "spm": sacrebleu's
+    # SentencePiece model of FLORES-101, which it downloads.
+    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "spm"] = (
+        "13a"
+    )
     lowercase: bool = False  # score case-insensitively; TER always does, like sacrebleu
     # What eval.py computes for translations, in this order; validation uses BLEU, or WER, the word
     # error rate, for what is said in sound. CER: of characters. "labelled_F1": of the brackets of

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from transformer_jax.data.scripts import words_in
 from transformer_jax.errors import UserError
 
 
@@ -10,7 +11,7 @@ def words_of(line: str) -> list[str]:
     """Return the words of a line as they are encoded one by one, all but the first with the
     preceding space.
     """
-    return [f" {word}" if place else word for place, word in enumerate(line.split())]
+    return [f" {word}" if place else word for place, word in enumerate(words_in(line))]
 
 
 def check_words(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str]) -> None:
@@ -20,7 +21,7 @@ def check_words(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], s
       UserError: if not.
     """
     for number, pair in enumerate(zip(src, tgt, strict=True), 1):
-        words, labels = (len(line.split()) for line in pair)
+        words, labels = (len(words_in(line)) for line in pair)
         if words != labels:
             raise UserError(
                 f"{place(number)}: {words} words and {labels} labels; give each word one label, "

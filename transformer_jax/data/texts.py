@@ -135,3 +135,15 @@ def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
 
 def _prefixed(lines: Sequence[str], prefix: str) -> list[str]:
     return [f"{prefix} {line}" if line.strip() else line for line in lines]
+
+
+def first_difference(one: str, other: str) -> int:
+    """Return how many characters two texts begin with in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def spread(total: int, most: int) -> list[int]:
+    """Return `most` of `total` indices, evenly spaced, or all: splits may be sorted by length."""
+    count = min(total, most)
+    return [i * total // count for i in range(count)]

@@ -7,6 +7,7 @@ import numpy as np
 
 from transformer_jax.data.codecs.log_mel import LogMel
 from transformer_jax.data.codecs.trees import WORD
+from transformer_jax.data.scripts import words_in
 from transformer_jax.evaluation.pixels import as_uri
 from transformer_jax.evaluation.trees import Bracket, brackets
 from transformer_jax.plots import forecast, tree
@@ -36,11 +37,11 @@ def trees(rows: Sequence[dict[str, Any]]) -> dict[int, dict[str, str]]:
     """Return {index: {"picture": data URI, "caption": text}} for some sentences, with their
     predicted trees beside the reference trees.
     """
-    short = [i for i, row in enumerate(rows) if len(row["source"].split()) <= _WORDS]
+    short = [i for i, row in enumerate(rows) if len(words_in(row["source"])) <= _WORDS]
     shares = {i: _agreement(rows[i]) for i in short}
     found = {}
     for i in (short[place] for place in spread([shares[i] for i in short])):
-        words = rows[i]["source"].split()
+        words = words_in(rows[i]["source"])
         drawn = tree.draw(words, [(title, _brackets(rows[i][key], len(words)))
                                   for key, title in (("hypothesis", "said"),
                                                      ("reference", "reference"))])  # fmt: skip

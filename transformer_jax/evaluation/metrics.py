@@ -13,16 +13,19 @@ from sacrebleu.significance import PairedTest
 from transformer_jax import parts
 from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig
+from transformer_jax.data.scripts import are_words, is_japanese, without_spaces
+from transformer_jax.data.texts import spread
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.error_rates import ErrorRate
 from transformer_jax.evaluation.trees import BracketF1
 
+_LOOKED_AT = 1000  # references
+_UNSPACED = 0.3  # share of characters of scripts without spaces between words, to be looked at
 NORMAL = 1.959964  # 95 % of a normal distribution lie within this many standard deviations
 
 # transformer_jax/directions.py says which way each metric is better.
-# force: with tokenize=none the text is already tokenised on purpose, so the warning is noise.
 METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
-    "BLEU": lambda c: BLEU(tokenize=c.bleu_tokenize, lowercase=c.lowercase, force=True),
+    "BLEU": lambda c: _bleu(c),
     "chrF": lambda c: CHRF(lowercase=c.lowercase),
     "TER": lambda _: TER(),  # by default without regard to case, unlike the others
     "labelled_F1": lambda c: BracketF1(),
@@ -31,20 +34,60 @@ METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
 }
 
 
+def _bleu(config: EvaluationConfig) -> BLEU:
+    # sacrebleu's name of the same model warns that it may be removed.
+    name = "flores101" if config.bleu_tokenize == "spm" else config.bleu_tokenize
+    # force: with "none" the text is already tokenised on purpose, so a warning of that is noise.
+    return BLEU(tokenize=name, lowercase=config.lowercase, force=name == "none")
+
+
 def check(config: EvaluationConfig) -> None:
     """Check that BLEU can be computed on this machine, before any work depends on it.
 
     Raises:
-      UserError: if a tokenizer is not installed.
+      UserError: if a tokenizer is not installed, or its model cannot be downloaded.
     """
     try:
         METRICS["BLEU"](config)
+    except (OSError, SystemExit) as error:
+        raise UserError(
+            f"config.evaluation.bleu_tokenize={config.bleu_tokenize!r}: sacrebleu cannot download "
+            f"its model ({error}); put it into ~/.sacrebleu/models, or choose 'char'"
+        ) from None
     except (RuntimeError, ImportError) as error:
         language = config.bleu_tokenize.partition("-")[0]
         raise UserError(
             f"config.evaluation.bleu_tokenize={config.bleu_tokenize!r}: {error}; "
             f"pip install 'sacrebleu[{language}]'"
         ) from None
+
+
+def unsuited(
+    config: EvaluationConfig, names: Sequence[str], references: Sequence[str]
+) -> list[str]:
+    """Return a warning for each of the metrics named that takes whole phrases of these references
+    for words, as of Chinese or Japanese text: it is near its worst for nearly perfect output.
+    """
+    lines = [references[i] for i in spread(len(references), _LOOKED_AT)]
+    if without_spaces(lines) < _UNSPACED:
+        return []
+    words = {"BLEU": METRICS["BLEU"](config).tokenizer, "TER": str, "WER": str}
+    languages = ["'zh' for Chinese", "'ja-mecab' for Japanese"]
+    best = ", ".join(languages[::-1] if is_japanese(lines) else languages)
+    remedies = {
+        "BLEU": f"set it to {best}, or 'char' or 'spm' for any language",
+        "TER": "use chrF", "WER": "use CER",
+    }  # fmt: skip
+    found = []
+    for name in words.keys() & {*names}:
+        cut = " ".join(map(words[name], lines)).split()
+        if not are_words(cut):
+            field = f"bleu_tokenize={config.bleu_tokenize!r}" if name == "BLEU" else "metrics"
+            found.append(
+                f"evaluation.{field}: takes whole phrases of the references for words, such as "
+                f"{max(cut, key=len)[:20]!r}, so {name} says nothing about them; {remedies[name]}"
+            )
+    return sorted(found)
 
 
 def sentence_metric(name: str, config: EvaluationConfig) -> Any:
@@ -55,6 +98,14 @@ def sentence_metric(name: str, config: EvaluationConfig) -> Any:
     if isinstance(metric, BLEU):
         metric.effective_order = True
     return metric
+
+
+def same(hypothesis: str, reference: str, lowercase: bool = False) -> bool:
+    """Return whether two texts are equal as scores see them: whatever the spaces between and around
+    words, and without regard to case if requested.
+    """
+    one, other = (" ".join(text.split()) for text in (hypothesis, reference))
+    return one.lower() == other.lower() if lowercase else one == other
 
 
 def interval(right: float, total: int) -> tuple[float, float]:
@@ -70,7 +121,7 @@ def interval(right: float, total: int) -> tuple[float, float]:
 
 def is_right(row: Mapping[str, Any]) -> bool:
     """Say whether a prediction is right; with several classes per text, the row itself says so."""
-    return row.get("right", row["hypothesis"] == row["reference"])
+    return row.get("right", same(row["hypothesis"], row["reference"]))
 
 
 class Score(NamedTuple):
@@ -124,13 +175,17 @@ def _resampled(
     This avoids `corpus_score`, whose mean fails if some resamples score a float and others a
     numpy.float32: the chrF of a resample without any match is the float 0.0.
     """
+    if isinstance(metric, BLEU):
+        metric._force = True  # the score itself has warned of text that looks tokenised
     system: Any = [("", hypotheses)]
     _, scores = PairedTest(system, {"": metric}, [references], "bs", resamples)()
     found: Any = list(scores.values())[-1][0]  # after the column with names
     return float(found.mean), float(found.ci)
 
 
-def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Return the percentage of hypotheses that equal their reference."""
+def exact_match(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+) -> float:
+    """Return the percentage of hypotheses that are the `same` as their reference."""
     pairs = zip(hypotheses, references, strict=True)
-    return 100 * sum(h == r for h, r in pairs) / max(len(references), 1)
+    return 100 * sum(same(h, r, lowercase) for h, r in pairs) / max(len(references), 1)

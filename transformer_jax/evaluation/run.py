@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +16,10 @@ from transformer_jax.data.codecs.trees import check_pairs
 from transformer_jax.decoding.pictures import PictureCodes
 from transformer_jax.disk import DiskError, write_text, writing
 from transformer_jax.evaluation import gallery, moves, trees
-from transformer_jax.evaluation.metrics import Score, exact_match, score
+from transformer_jax.evaluation.metrics import Score, exact_match, score, unsuited
 from transformer_jax.evaluation.sentences import describe
+
+log = logging.getLogger("transformer_jax")
 
 _RESAMPLES = 1000  # sacrebleu's default
 _MOST_SENTENCES = 10_000  # resampled, and described one by one
@@ -98,6 +101,8 @@ def evaluate(
         write_hypotheses(stem, hypotheses)  # before anything in the scoring can fail
     evaluation = trained.experiment.evaluation
     # The memory of resampling grows with the split: too much for a training split.
+    for line in unsuited(evaluation, evaluation.metrics, references):
+        log.warning(line)
     small = len(hypotheses) <= _MOST_SENTENCES
     scored = score(hypotheses, references, evaluation, _RESAMPLES if small else 0)
     judged, rates, lines = moves.evaluated(trained, src, ([moves.written(x)] for x in hypotheses))
@@ -108,7 +113,7 @@ def evaluate(
         "sentences": len(hypotheses),
         "scores": {s.name: _as_dict(s) for s in scored} | rates,
         "details": [s.details for s in scored] + lines,
-        "exact_match": exact_match(hypotheses, references),
+        "exact_match": exact_match(hypotheses, references, evaluation.lowercase),
         # Best-path decoding has no settings.
         "decoding": None if trained.experiment.objective.kind == "ctc" else asdict(decoding),
         "evaluation": asdict(evaluation),

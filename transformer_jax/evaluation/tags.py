@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.data.scripts import words_in
 from transformer_jax.data.sources import Corpus
 from transformer_jax.decoding.text.tag import tag
 from transformer_jax.errors import UserError
@@ -27,7 +28,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         raise UserError("cannot score an ensemble of taggers: load one checkpoint of one --workdir")
     given = trained.model, trained.params, trained.tokenizers, trained.experiment.objective
     found = tag(*given, corpus.src, corpus.tgt)
-    references = [line.split() for line in corpus.tgt]
+    references = [words_in(line) for line in corpus.tgt]
     hypotheses = [one.labels for one in found]
     true, said = ([x for labels in side for x in labels] for side in (references, hypotheses))
     right, total = sum(x == y for x, y in zip(true, said, strict=True)), len(true)

@@ -14,6 +14,7 @@ from sacrebleu.metrics.base import Metric, Score, Signature
 from sacrebleu.utils import sum_of_lists
 
 from transformer_jax.data.codecs.trees import WORD, fault
+from transformer_jax.data.scripts import words_in
 
 Bracket = tuple[str, int, int]  # label, first word, one past the last
 # Words that the Penn Treebank tags as , : `` '' or . (Marcus et al. 1993).
@@ -79,7 +80,7 @@ class BracketF1(Metric):
         tree = refs[0].split()
         words = tree.count(WORD)
         counted = (
-            [word not in PUNCTUATION for word in refs[1].split()] if refs[1:] else [True] * words
+            [word not in PUNCTUATION for word in words_in(refs[1])] if refs[1:] else [True] * words
         )
         places = [0, *(sum(counted[: i + 1]) for i in range(words))]
         return {"words": words, "places": places, "brackets": _moved(tree, words, places)[0]}
@@ -125,7 +126,7 @@ def details(
     without = BracketF1().corpus_score(hypotheses, [references, sources])
     lines = [f"without punctuation: {without}"]
     for name, tree in CONTROLS.items():
-        guesses = [tree(len(line.split())) if line.strip() else "" for line in sources]
+        guesses = [tree(len(words_in(line))) if line.strip() else "" for line in sources]
         both = (BracketF1().corpus_score(guesses, [references, *x]) for x in ([], [sources]))
         shown = " and ".join(f"{one.score:.1f}" for one in both)
         lines.append(f"{name} trees: labelled F1 = {shown} without punctuation")

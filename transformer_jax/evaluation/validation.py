@@ -19,10 +19,11 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.labelling import CHOICES
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.texts import spread
 from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.metrics import interval, score
+from transformer_jax.evaluation.metrics import interval, score, unsuited
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import compiler_options, on_every_device, own_copy, place_whole
 from transformer_jax.training.step import make_validation_step
@@ -146,6 +147,18 @@ def notes(store: TokenStore, experiment: Experiment) -> list[str]:
     return found
 
 
+def warnings(corpus: Corpus, experiment: Experiment) -> list[str]:
+    """Return a warning if the score of validation does not suit the validation text."""
+    evaluation, measured = experiment.evaluation, experiment.measured
+    if not evaluation.bleu_sentences or not experiment.objective.translates:
+        return []
+    names = [directions.VALIDATION[measured].title]
+    found = unsuited(evaluation, names, corpus.tgt)
+    if experiment.checkpoint.best_by == measured:
+        found = [f"{line}, or --config.checkpoint.best_by=loss" for line in found]
+    return found
+
+
 def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str, int]:
     """Return how many characters and bytes a language model predicts; EOS stands for a line end.
 
@@ -162,9 +175,3 @@ def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str
         "byte": sum(len(text.encode()) for text in texts) + line_ends,
     }
     return {name: count for name, count in counts.items() if count}
-
-
-def spread(total: int, most: int) -> list[int]:
-    """Return `most` of `total` indices, evenly spaced, or all: splits may be sorted by length."""
-    count = min(total, most)
-    return [i * total // count for i in range(count)]

@@ -28,9 +28,13 @@ def already_finished(step: int, reason: str, changed: dict[str, Any]) -> Outcome
 
 
 def say_goodbye(
-    outcome: Outcome, workdir: WorkDir, checkpoints: Checkpoints, report: Report
+    outcome: Outcome,
+    workdir: WorkDir,
+    checkpoints: Checkpoints,
+    report: Report,
+    reason: str | None = None,
 ) -> None:
-    """Say why a run ended, and what to do next."""
+    """Say why a run ended, if it is finished for this reason, and what to do next."""
     if outcome == Outcome.DIVERGED:
         log.info(
             "stopped at step %d: %d updates in a row were not finite, on the lines named above; "
@@ -48,6 +52,7 @@ def say_goodbye(
     if outcome == Outcome.INTERRUPTED:
         log.info("saved; run the same command again to resume")
         return
+    log.info("finished at step %d: %s", report.step, reason)
     best = checkpoints.best()
     scores = (checkpoints.record(best)["scores"] or {}).items()
     log.info("best checkpoint: step %d  %s", best, "  ".join(f"{k} {v:.4g}" for k, v in scores))

@@ -24,7 +24,7 @@ from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open
 from transformer_jax.disk import cache_dir
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
-from transformer_jax.experiments import warm_start
+from transformer_jax.experiments import round_trip, warm_start
 from transformer_jax.workdir import WorkDir
 
 
@@ -39,7 +39,8 @@ class Prepared(NamedTuple):
     plan: Plan
     validation: Corpus
     validation_store: TokenStore  # the items of the objective
-    notes: list[str]  # for the log, about mixtures and the validation split
+    notes: list[str]  # for the log, about mixtures, codecs and the validation split
+    warnings: list[str]  # about texts that codecs or scores do not suit
     identity: dict[str, str]  # digests that must match for a run to resume
 
 
@@ -101,11 +102,13 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     notes = _tasks(store, corpora, selection.pairs)
     notes += mixing.describe(data, mixture, selection.pairs)
     notes += validation.notes(held_out_store, experiment)
+    kept, warnings = round_trip.notes_and_warnings(experiment, tokenizers, train, held_out)
+    notes, warnings = kept + notes, warnings + validation.warnings(held_out, experiment)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     times = 1 if sampling is None else sampling.times
     return Prepared(
         tokenizers, objective, store, len(store) // times, selection, plan, held_out,
-        held_out_store, notes, identity,
+        held_out_store, notes, warnings, identity,
     )  # fmt: skip
 
 

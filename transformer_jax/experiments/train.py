@@ -157,7 +157,8 @@ def _train(
     sizes = _parameters(state.params, frozen_of(experiment.optimizer, experiment.model))
     for line in [*sizes, *origin, *describe(prepared), _devices(mesh)]:
         log.info(line)
-    for line in misfits(experiment, prepared, counting.parameters(state.params)):
+    unsuited = misfits(experiment, prepared, counting.parameters(state.params))
+    for line in [*prepared.warnings, *unsuited]:
         log.warning(line)
     if start.record is not None:
         log.info(_position(int(state.step), prepared.plan, prepared.objective.noun))
@@ -185,7 +186,8 @@ def _follow(
         outcome = train(run, start, report)
     history.note(workdir, history.ended(report.step, outcome.name.lower(), times.lap()))
     log.info(times.summary())
-    say_goodbye(outcome, workdir, run.checkpoints, report)
+    reason = start.progress.why_finished(config, report.step)
+    say_goodbye(outcome, workdir, run.checkpoints, report, reason)
     return outcome
 
 

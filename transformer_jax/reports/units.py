@@ -18,7 +18,8 @@ import numpy as np
 from transformer_jax.arrays import Float
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.config.choices.objectives import OBJECTIVES
-from transformer_jax.evaluation.metrics import METRICS, is_right
+from transformer_jax.data.scripts import words_in
+from transformer_jax.evaluation.metrics import METRICS, is_right, same
 from transformer_jax.evaluation.tags import entities
 from transformer_jax.reports.paired import Score, of_sums
 
@@ -83,13 +84,13 @@ def _perplexity(loss: np.ndarray) -> np.ndarray:
 
 
 def _labels_right(row: Row) -> tuple[int, int]:
-    true, said = row["reference"].split(), row["hypothesis"].split()
+    true, said = words_in(row["reference"]), words_in(row["hypothesis"])
     return sum(x == y for x, y in zip(true, said, strict=True)), len(true)
 
 
 def _entities(row: Row) -> tuple[int, int, int]:
     """Return the numbers of correct, predicted and true entities."""
-    true, said = (entities(row[key].split()) for key in ("reference", "hypothesis"))
+    true, said = (entities(words_in(row[key])) for key in ("reference", "hypothesis"))
     return len(true & said), len(said), len(true)
 
 
@@ -135,7 +136,7 @@ UNITS: dict[str, dict[str, Unit]] = {
     "classes": _CLASSES,
     "tags": {
         "accuracy": _ratio(_labels_right, _percent),
-        "loss": _ratio(lambda row: (-row["log_prob"], len(row["reference"].split()))),
+        "loss": _ratio(lambda row: (-row["log_prob"], len(words_in(row["reference"])))),
         "precision": _ratio(lambda row: _entities(row)[:2], _percent),
         "recall": _ratio(lambda row: _entities(row)[::2], _percent),
         "f1": _ratio(lambda row: (2 * (found := _entities(row))[0], sum(found[1:])), _percent),
@@ -164,7 +165,13 @@ def table_of(kind: str) -> dict[str, Unit] | None:
 def units(kind: str, config: EvaluationConfig) -> dict[str, Unit]:
     """Return {score: its unit} for models with an objective of this kind."""
     found = table_of(kind) or {}
-    return found if found is not TEXTS else {n: _of_texts(n, config) for n in METRICS} | found
+    if found is not TEXTS:
+        return found
+
+    def right(row: Row) -> bool:
+        return same(row["hypothesis"], row["reference"], config.lowercase)
+
+    return {n: _of_texts(n, config) for n in METRICS} | found | {"exact_match": _share(right)}
 
 
 def _of_texts(name: str, config: EvaluationConfig) -> Unit:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment, TrainingConfig
 from transformer_jax.data.batching import BatchSource
-from transformer_jax.directions import VALIDATION
+from transformer_jax.directions import standing
 from transformer_jax.errors import UserError
 from transformer_jax.retention import Record
 from transformer_jax.sharding.processes import Agreement
@@ -44,7 +44,18 @@ class Progress:
 
     seconds: float = 0.0  # of training, over all resumed parts
     best: float | None = None  # best validation score so far; higher is better
+    best_loss: float | None = None  # then; None in checkpoints from before ties counted
     evaluations_since_best: int = 0
+
+    def take(self, scores: Scores, by: str) -> None:
+        """Take account of a validation; ties, as of perfect scores, go to the lower loss."""
+        score, minus_loss = standing(scores, by)
+        lost = -math.inf if self.best_loss is None else -self.best_loss
+        if math.isfinite(score) and (self.best is None or (score, minus_loss) > (self.best, lost)):
+            self.best, self.evaluations_since_best = score, 0
+            self.best_loss = -minus_loss if math.isfinite(minus_loss) else None
+        else:
+            self.evaluations_since_best += 1
 
     def why_finished(self, config: TrainingConfig, step: int) -> str | None:
         """Return the reason why no further step is due, or None."""
@@ -54,7 +65,8 @@ class Progress:
             return f"training.max_minutes={config.max_minutes:g} reached"
         patience = config.early_stopping
         if patience is not None and self.evaluations_since_best >= patience:
-            return f"no better validation score in {patience} validations"
+            since = f"no better validation score in {patience} validations"
+            return f"training.early_stopping={patience} reached: {since}"
         return None
 
 
@@ -122,7 +134,8 @@ def restore(run: Run, state: TrainState) -> Start:
             record = run.checkpoints.record(step)  # of older ones too: these show which is best
             if start is None:
                 weights, rest, host = run.checkpoints.restore(step, *like.to_items())
-                progress = Progress(**{key: host[key] for key in vars(Progress())})
+                known = {key: host[key] for key in vars(Progress()) if key in host}
+                progress = Progress(**known)
                 start = Start(state.from_items(weights, rest), progress, record, {})
         except DamagedCheckpoint as error:
             damaged[step] = error
@@ -214,12 +227,7 @@ def _validate(
     with run.times.on("evaluation"):
         scores = run.validate(state.weights)
     report.validation(step, scores)
-    by = run.experiment.checkpoint.best_by
-    score = VALIDATION[by].gain(scores[by])
-    if math.isfinite(score) and (progress.best is None or score > progress.best):
-        progress.best, progress.evaluations_since_best = score, 0
-    else:
-        progress.evaluations_since_best += 1
+    progress.take(scores, run.experiment.checkpoint.best_by)
     # A longer run would not validate at a last step that is not due.
     return saving.amend(step, scores, vars(progress) if step % run.validate_every == 0 else {})
 

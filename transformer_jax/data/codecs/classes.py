@@ -3,11 +3,14 @@ model's classes, in its order.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import Codec, hashed
 from transformer_jax.errors import UserError
+
+log = logging.getLogger("transformer_jax")
 
 
 class Classes:
@@ -55,7 +58,8 @@ class Classes:
         return [self._names[int(i)] for i in ids]
 
     def piece_id(self, piece: str) -> int:
-        """See Codec."""
+        """See Codec. Spaces around a class are not part of it."""
+        piece = piece if piece in self._ids else piece.strip()
         if piece not in self._ids:
             known = ", ".join(map(repr, self._names[:20]))
             raise UserError(f"{piece!r} is not a {self.noun}{self.origin}, which has {known}")
@@ -95,12 +99,19 @@ def check(codec: Codec, lines: Sequence[str], place: Callable[[int], str]) -> No
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Classes:
-    """Return the codec of the distinct lines; `config` and `symbols` are ignored.
+    """Return the codec of the distinct lines, without the spaces around them; `config` and
+    `symbols` are ignored.
 
     Raises:
       UserError: if there is only one distinct line.
     """
-    names = sorted(set(texts))
+    spaced = sum(text != text.strip() for text in texts)
+    if spaced:
+        log.warning(
+            "config.data.train: spaces around %d of %d classes are not counted as part of them",
+            spaced, len(texts),
+        )  # fmt: skip
+    names = sorted({text.strip() for text in texts})
     if len(names) < 2:
         raise UserError(f"config.data.train: all {len(texts)} texts are of one class, {names}")
     return Classes.of(names)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.classes import Classes
+from transformer_jax.data.scripts import words_in
 from transformer_jax.errors import UserError
 
 
@@ -20,7 +21,7 @@ class Labels(Classes):
         Raises:
           UserError: if a label is unknown.
         """
-        return [[self.piece_id(label) for label in text.split()] for text in texts]
+        return [[self.piece_id(label) for label in words_in(text)] for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the labels."""
@@ -33,7 +34,7 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     Raises:
       UserError: if there is only one label.
     """
-    names = sorted({label for text in texts for label in text.split()})
+    names = sorted({label for text in texts for label in words_in(text)})
     if len(names) < 2:
         raise UserError(f"config.data.train: has only one label, {names}")
     return Labels(json.dumps({"classes": names}).encode())

@@ -1,8 +1,9 @@
 """SentencePiece, with the four reserved ids of `vocabulary.py`."""
 
 import io
+import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, hash
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
+log = logging.getLogger("transformer_jax")
+
 # Unigram training depends on the number of threads, so it is fixed; BPE does not.
 _THREADS = 4
 _FEW = 32  # texts; SentencePiece starts threads for a list, which takes as long as these
+_LONGEST = 4192  # bytes of a line; SentencePiece trains on no longer one
+_SEPARATOR = "▅"  # nor on one with this sign, which it puts between texts
 _NAMED = re.compile(r"<mask>|<extra_id_\d+>")  # pieces that objectives insert into texts
 
 
@@ -43,6 +48,7 @@ class Subwords:
                 "train it with this program"
             )
         proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
+        self._suffix = proto.trainer_spec.treat_whitespace_as_suffix
         self._symbols = {i: x.piece for i, x in enumerate(proto.pieces) if x.type == x.USER_DEFINED}
         named = {x[1:-1]: i for i, x in self._symbols.items() if _NAMED.fullmatch(x)}
         self.special: Mapping[str, int] = {**SPECIAL, **named}
@@ -67,6 +73,8 @@ class Subwords:
         """Return the text before the first EOS, on one line like every text it encodes."""
         named = set(self.special.values()) - {UNK}
         text = self._pieces.decode([i for i in before_eos(ids) if i not in named])
+        if self._suffix:
+            text = text.removesuffix(" ")  # which ends the last word
         return re.sub(r"[\r\n]", " ", text)  # byte pieces can spell newlines
 
     def piece_id(self, piece: str) -> int:
@@ -81,8 +89,12 @@ class Subwords:
         special = piece < RESERVED or piece in self._symbols
         return not special and not self._pieces.is_byte(piece)
 
-    def word_starts(self) -> np.ndarray:
-        """See Codec: SentencePiece writes the space before a word as ▁ in its first piece."""
+    def word_starts(self) -> np.ndarray | None:
+        """See Codec: SentencePiece writes the space before a word as ▁ in its first piece. Models
+        that write it in the last piece show where words end.
+        """
+        if self._suffix:
+            return None
         return np.array([piece.startswith("▁") for piece in self.pieces(range(self.size))])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -99,11 +111,11 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
     if config.model is not None:
         return adopted(Path(config.model), [*symbols, *config.symbols], _surface(config))
     # SentencePiece can sample too, but differently in every process: no seed controls it.
-    lines = sampled(lines, config.max_lines)
+    read = _Lines(sampled(lines, config.max_lines))
     model = io.BytesIO()
     try:
         spm.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=iter(read),
             model_writer=model,
             model_type=config.algorithm,
             vocab_size=config.vocab_size,
@@ -123,7 +135,36 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
         )
     except RuntimeError as error:
         raise UserError(_explain(config, str(error))) from None
+    read.report()
     return Subwords(model.getvalue())
+
+
+class _Lines:
+    """Counts the lines that SentencePiece passes over in training, without saying so."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines, self._long, self._reserved = lines, 0, 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            if len(line) > _LONGEST // 4 and len(line.encode()) > _LONGEST:
+                self._long += 1
+            elif _SEPARATOR in line:
+                self._reserved += 1
+            yield line
+
+    def report(self) -> None:
+        """Warn of these lines."""
+        for count, what, remedy in (
+            (self._long, f"longer than {_LONGEST:,} bytes", "cut them into shorter ones"),
+            (self._reserved, f"with the sign {_SEPARATOR}, which it reserves", "replace it there"),
+        ):
+            if count:
+                log.warning(
+                    "config.data.train: the tokenizer is trained without %d of %d lines %s, which "
+                    "SentencePiece skips; their characters and words may have no pieces; %s",
+                    count, len(self._lines), what, remedy,
+                )  # fmt: skip
 
 
 def _surface(config: TokenizerConfig) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import before_eos, with_symbols
 from transformer_jax.data.codecs.words import Words
+from transformer_jax.data.scripts import words_in
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import RESERVED, UNK
 
@@ -115,7 +116,7 @@ def check_pairs(src: Sequence[str], trees: Sequence[str], place: Callable[[int],
     """
     check(trees, place)
     for number, (sentence, tree) in enumerate(zip(src, trees, strict=True), 1):
-        words, leaves = len(sentence.split()), tree.split().count(WORD)
+        words, leaves = len(words_in(sentence)), tree.split().count(WORD)
         if words != leaves:
             raise UserError(
                 f"{place(number)}: the tree has {leaves} {WORD}, but its sentence {words} words; "

@@ -19,13 +19,14 @@ from transformer_jax.data.codecs.codec import (
     with_symbols,
 )
 from transformer_jax.data.codecs.listed import UNKNOWN, Listed
+from transformer_jax.data.scripts import words_in
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import RESERVED, UNK
 
 
 class Words(Listed):
     """Each word is a piece; an unknown one is `unk`, written [UNK]. Any run of whitespace counts as
-    one space.
+    one space; a no-break space is part of a word.
     """
 
     file = "words{}.json"
@@ -42,7 +43,12 @@ class Words(Listed):
         return [framed(self._cut(text), bos, eos) for text in texts]
 
     def _cut(self, text: str) -> list[int]:
-        return [self._words.get(word, UNK) for word in _cut(text, self._lowercase, self._words)]
+        found = []
+        for word in _cut(text, self._lowercase, self._words):
+            # Without a piece, a word with a no-break space inside is what it consists of.
+            parts = [word] if word in self._words else word.split()
+            found += [self._words.get(part, UNK) for part in parts]
+        return found
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
@@ -57,7 +63,7 @@ class Words(Listed):
 
 def _cut(text: str, lowercase: bool, kept: Container[str]) -> list[str]:
     """Return the words, in lower case if requested, except those `kept`."""
-    return [x.lower() if lowercase and x not in kept else x for x in text.split()]
+    return [x.lower() if lowercase and x not in kept else x for x in words_in(text)]
 
 
 def _read(model: bytes) -> tuple[list[str], dict[str, int], bool]:

@@ -51,6 +51,7 @@ class Sentence(NamedTuple):
     numbers: Numbers | None = None
     words: int = 0  # in its text, for a constraint
     shortlist: Any = None  # pieces that may be written [K]; None: all
+    words_before: int = 0  # of its line, if it is not the first part; for the caller's use
 
 
 Queue = Sequence[tuple[int, Sentence]]  # numbered sentences, in order

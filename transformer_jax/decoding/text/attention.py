@@ -12,12 +12,14 @@ from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.texts import first_difference
 from transformer_jax.decoding.stepper import has_attention, stepper_of
 from transformer_jax.decoding.text.teacher_forced import each_pair
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
-Alignments = list[tuple[int, int]]  # (source word, target word), both counted from 0
+# (source word, target word), both counted from 0: what spaces separate in the texts
+Alignments = list[tuple[int, int]]
 
 
 class CrossAttention(NamedTuple):
@@ -82,7 +84,7 @@ def align(
     """Return the word alignments implied by attention weights [T S], sorted.
 
     Each target piece is aligned with the source piece it attends to most, except EOS, and each word
-    with all that its pieces are aligned with. ▁ begins a word; more rows and columns may follow.
+    with all that its pieces are aligned with; see `words`. More rows and columns may follow.
     """
     src_words, tgt_words = (
         words(side, ids) for side, ids in zip(tokenizers, (source, target), strict=True)
@@ -96,23 +98,22 @@ def align(
 def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
     """Return the number of the word that each piece belongs to, from 0; EOS belongs to none.
 
-    Words are those of the text: a ▁ followed by another begins none, and joins the next word.
+    Words are what spaces separate in the decoded text, whatever the codec: each piece belongs to
+    the word of the first character that it adds, or to the next word if it adds none.
     """
-    pieces = tokenizer.pieces(token for token in ids if token != tokenizer.special.get("eos"))
+    ids = [token for token in ids if token != tokenizer.special.get("eos")]
     found: list[int] = []
-    count, begins = 0, True
-    for piece in pieces:
-        begins |= piece.startswith("▁")
-        written = bool(piece.strip("▁"))
-        count += begins and written
-        found.append(count if begins and not written else count - 1)
-        begins &= not written
-    return [min(number, count - 1) for number in found] if count else []
-
-
-def count_words(tokenizer: Codec, ids: Sequence[int]) -> int:
-    """Return the number of words that pieces form."""
-    return max(words(tokenizer, ids), default=-1) + 1
+    before = text = ""
+    for length in range(1, len(ids) + 1):
+        before, text = text, tokenizer.decode(ids[:length])
+        added = text[first_difference(before, text) :]
+        written = len(text) - len(added.lstrip())
+        known = text[: written + 1].split()
+        goes_on = written < len(text) or (known and not text[-1].isspace())
+        found.append(len(known) - bool(goes_on))
+    # Some codecs attach a sign to the word before it only once they see what follows.
+    last = len(text.split()) - 1
+    return np.minimum.accumulate([last, *reversed(found)])[:0:-1].tolist() if last >= 0 else []
 
 
 def _cross_attention(model: Model, params: Any, batch: Batch) -> list[Array]:

@@ -1,6 +1,7 @@
 """Text generation from prompts, in input order."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from transformer_jax.decoding.text.searching import (
     until_eos,
 )
 from transformer_jax.decoding.text.streaming import Alone, Parts, cut
+from transformer_jax.decoding.text.translation import first_of_each
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -118,7 +120,7 @@ class Generator:
             return found
         starts = [len(self.text(ids, [])) for ids in read]
         return [
-            [text._replace(text=cut(text.text, stop, start)) for text in texts]
+            self._listed(text._replace(text=cut(text.text, stop, start)) for text in texts)
             for texts, start in zip(found, starts, strict=True)
         ]
 
@@ -241,7 +243,13 @@ class Generator:
                 ids = until_eos(row, self.special)
                 log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
                 texts.append(Generated(self.text(read, ids), ids, score, log_prob))
-        return texts[: self._n_best] or [Generated(self.text(read, []), [], NOTHING, NOTHING)]
+        return self._listed(texts) or [Generated(self.text(read, []), [], NOTHING, NOTHING)]
+
+    def _listed(self, texts: Iterable[Generated]) -> list[Generated]:
+        """Return the n best texts, each once; samples are listed as they were drawn."""
+        if self.config.search == "beam":
+            texts = first_of_each(texts)
+        return [*itertools.islice(texts, self._n_best)]
 
 
 def _stops(stop: str | Sequence[str]) -> list[str]:

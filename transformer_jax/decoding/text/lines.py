@@ -10,10 +10,11 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codec import VectorCodec, read_whole, shortened
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.lexicon import Lexicon
+from transformer_jax.data.scripts import words_in
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.state import Constraint
 from transformer_jax.decoding.text.constrained import check_room, check_whole
-from transformer_jax.decoding.text.long_lines import split
+from transformer_jax.decoding.text.long_lines import split, words_before
 from transformer_jax.decoding.text.searching import room_behind
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -58,7 +59,7 @@ class Lines:
         codec = self._tokenizers.src
         encode, vectors, parts = codec.encode, isinstance(codec, VectorCodec), []
         for line, ids in enumerate(read_whole(codec, lines)):
-            sources = [ids]
+            sources, before = [ids], [0]
             if self._cuts:
                 sources = [self._cut(ids)]
             elif vectors and len(ids) > self.longest:
@@ -67,6 +68,7 @@ class Lines:
             elif len(ids) > self.longest:
                 texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
+                before = words_before(lines[line], texts, self._read)
                 check_whole(self.config, first + line, len(ids), self.longest)
                 if self._warn:
                     log.warning(
@@ -74,7 +76,8 @@ class Lines:
                         first + line, len(ids), self.longest, len(texts),
                     )  # fmt: skip
             least = 0 if vectors else 1  # EOS
-            for number, part in enumerate(part for part in sources if len(part) > least):
+            kept = [pair for pair in zip(sources, before, strict=True) if len(pair[0]) > least]
+            for number, (part, preceding) in enumerate(kept):
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31
                 if (room := room_behind(self.models, len(part))) < 1:
@@ -86,10 +89,16 @@ class Lines:
                     self.config.check_fits(len(part), room)
                 except UserError as error:
                     raise UserError(f"line {first + line}: decoding.{error}") from None
-                words = 0 if vectors else len(lines[line].split())
-                parts.append(self.sentence(part, prefix, seed, line)._replace(words=words))
+                words = 0 if vectors else len(words_in(lines[line]))
+                sentence = self.sentence(part, prefix, seed, line)
+                parts.append(sentence._replace(words=words, words_before=preceding))
                 check_room(self.config, self._constraint, first + line, parts[-1])
         return parts
+
+    def _read(self, text: str) -> str:
+        """Return a text as the source side's codec reads it."""
+        codec = self._tokenizers.src
+        return codec.decode(codec.encode([text])[0])
 
     def _cut(self, ids: Any) -> Any:
         """Truncate what is too long and not split, or what no splitting makes short enough: a

@@ -38,6 +38,21 @@ def split(text: str, count: Callable[[Sequence[str]], Sequence[int]], most: int)
     return [text[start:end] for start, end in sorted(short)]
 
 
+def words_before(text: str, parts: Sequence[str], read: Callable[[str], str]) -> list[int]:
+    """Return how many words of a text are before the one that each of its parts begins with, or
+    goes on with. `read` returns a text as a codec reads it, which may divide words.
+    """
+    found, here, words = [], 0, 0
+    for part in parts:
+        begin = text.index(part, here)
+        meet = bool(part) and 0 < begin == here
+        goes_on = meet and len(read(text[here - 1 : here + 1]).split()) == 1
+        found.append(words - goes_on)
+        words += len(read(part).split()) - goes_on
+        here = begin + len(part)
+    return found
+
+
 def _too_long(texts: list[str], count: Callable, most: int) -> list[bool]:
     """Return for each text whether it has more than `most` pieces and can be cut.
 

@@ -21,7 +21,7 @@ from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.constraints import CONSTRAINTS
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
-from transformer_jax.decoding.text.attention import alignments, check_attention, count_words
+from transformer_jax.decoding.text.attention import alignments, check_attention
 from transformer_jax.decoding.text.lines import Lines
 from transformer_jax.decoding.text.long_lines import alike
 from transformer_jax.decoding.text.rerank import RERANKERS
@@ -35,7 +35,12 @@ from transformer_jax.decoding.text.searching import (
     make_search,
     until_eos,
 )
-from transformer_jax.decoding.text.translation import Translation, join, on_one_line
+from transformer_jax.decoding.text.translation import (
+    Translation,
+    first_of_each,
+    join,
+    on_one_line,
+)
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -184,22 +189,28 @@ class Translator(Lines):
         """Return the translations of a line, from those of its parts."""
         if len(parts) == 1:
             return found[0]
-        src, tgt = self._tokenizers
-        source_words = [count_words(src, part.ids) for part in parts]
-        return [
-            join(items, source_words, [count_words(tgt, x.ids) for x in items], self._special.end)
-            for items in alike(found)
-        ]
+        before = [part.words_before for part in parts]
+        return [join(items, before, self._special.end) for items in alike(found)]
 
     def translations(self, tokens: np.ndarray, scores: np.ndarray) -> list[Translation]:
-        """Return the n_best hypotheses of a sentence, from tokens [W L] and scores [W]."""
-        pairs = list(zip(tokens, scores, strict=True))
-        if self.config.rerank == "none" and self.config.search == "beam":
-            pairs = pairs[: self._n_best]
-        items = [self._translation(t.tolist(), float(s)) for t, s in pairs if s > NOTHING / 2]
-        rerank = pick(RERANKERS, self.config.rerank, "config.decoding.rerank")
-        order = rerank([item.text for item in items])
-        return [items[i] for i in order[: self._n_best]] or [NO_TRANSLATION]
+        """Return the n_best hypotheses of a sentence, from tokens [W L] and scores [W]. A text that
+        was found in several segmentations is listed once; so is one drawn several times, unless
+        samples are listed as they were drawn.
+        """
+        pairs = zip(tokens, scores, strict=True)
+        found: Iterable[Translation] = (
+            self._translation(row.tolist(), float(score))
+            for row, score in pairs
+            if score > NOTHING / 2
+        )
+        reranks = self.config.rerank != "none"
+        if reranks:
+            items = [*found]
+            order = pick(RERANKERS, self.config.rerank, "config.decoding.rerank")
+            found = [items[i] for i in order([item.text for item in items])]
+        if reranks or self.config.search == "beam":
+            found = first_of_each(found)
+        return [*itertools.islice(found, self._n_best)] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = until_eos(tokens, self._special)

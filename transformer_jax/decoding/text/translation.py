@@ -1,11 +1,21 @@
 """The translation of a line, whole or joined from parts."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from transformer_jax.data.scripts import separator
 from transformer_jax.decoding.text.attention import Alignments
 from transformer_jax.vocabulary import EOS
+
+
+@runtime_checkable
+class _Text(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Text)
 
 
 class Translation(NamedTuple):
@@ -23,28 +33,37 @@ def on_one_line(text: str) -> str:
     return re.sub(r"[\r\n]", " ", text)
 
 
-def join(
-    parts: Sequence[Translation],
-    source_words: Sequence[int],
-    target_words: Sequence[int],
-    eos: int = EOS,
-) -> Translation:
+def first_of_each(found: Iterable[T]) -> Iterator[T]:
+    """Yield the first hypothesis of each text, in order."""
+    seen: set[str] = set()
+    for item in found:
+        if item.text not in seen:
+            seen.add(item.text)
+            yield item
+
+
+def join(parts: Sequence[Translation], words_before: Sequence[int], eos: int = EOS) -> Translation:
     """Join the translations of a line's parts; only the last EOS stays.
 
-    The other arguments are the numbers of words in each part. Scores and log-probabilities add up.
+    `words_before` is the number of words of the line before the first word of each part. Scores and
+    log-probabilities add up.
     """
     ids = [token for part in parts for token in part.ids if token != eos]
     last = parts[-1].ids[-1:]
     pairs: Alignments = []
     log_probs = [part.log_prob for part in parts if part.log_prob is not None]
-    source = target = 0
-    for part, sources, targets in zip(parts, source_words, target_words, strict=True):
-        pairs += [(source + s, target + t) for s, t in part.alignments or ()]
-        source, target = source + sources, target + targets
+    text = ""
+    for part, before in zip(parts, words_before, strict=True):
+        if text and part.text:
+            text += separator(text, part.text)
+        # A part may go on with the last word of the one before it.
+        written = len(f"{text}.".split()) - 1
+        pairs += [(before + s, written + t) for s, t in part.alignments or ()]
+        text += part.text
     return Translation(
-        " ".join(part.text for part in parts if part.text),
+        text,
         ids + (last if last == [eos] else []),
         sum(part.score for part in parts),
-        None if parts[0].alignments is None else pairs,
+        None if parts[0].alignments is None else sorted({*pairs}),
         sum(log_probs) if len(log_probs) == len(parts) else None,
     )

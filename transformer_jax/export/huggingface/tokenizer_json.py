@@ -142,6 +142,12 @@ def _subwords(codec: Subwords) -> Any:
 
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     proto.ParseFromString(codec.model)
+    if proto.trainer_spec.treat_whitespace_as_suffix:
+        raise UserError(
+            "tokenizer.model: writes spaces behind words (treat_whitespace_as_suffix), which the "
+            "export to Hugging Face does not support; train with a tokenizer that writes them "
+            "before words"
+        )
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     fallback = proto.trainer_spec.byte_fallback
     if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:
