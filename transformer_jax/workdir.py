@@ -21,6 +21,8 @@ from transformer_jax.door import differences, from_json, own_parts, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.resuming import may_change
 
+_CLOUDS = ("gs", "s3", "az", "hf")  # as the first folder of a path; "gs:" anywhere in it
+
 
 class WorkDirGone(UserError):
     """The work directory is no longer the one that was claimed."""
@@ -37,9 +39,14 @@ class WorkDir:
         """Name a directory.
 
         Raises:
-          UserError: if the file system does not accept the name or denies access.
+          UserError: if the file system does not accept the name or denies access, or checkpoints
+            could not be stored there.
         """
         self.path = Path(path).absolute()
+        if problem := _unfit(self.path):
+            raise UserError(f"--workdir={str(self.path).encode(errors='replace').decode()}: "
+                            f"checkpoints cannot be stored below {problem}; name another "
+                            "directory, or a symbolic link to this one")  # fmt: skip
         self.config = self.path / "config.json"
         self.parts = self.path / "parts"
         self.checkpoints = self.path / "checkpoints"
@@ -175,6 +182,21 @@ class WorkDir:
                 "stopped and nothing was written in its place. Put it back and run the same "
                 "command to resume from its last checkpoint, or run the command to start afresh"
             )
+
+
+def _unfit(path: Path) -> str | None:
+    """Return why checkpoints could not be stored below an absolute path, or None: the libraries
+    that write them take a backslash for a slash, and some names for those of cloud storage.
+    """
+    if "\\" in str(path):
+        return "a path with a backslash"
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return "a path that is not UTF-8"
+    if {*path.parts[1:2]} & {*_CLOUDS} or "gs:" in path.parts:
+        return "a path that begins like one of cloud storage"
+    return None
 
 
 def _change(path: str, old: Any, new: Any) -> str:
