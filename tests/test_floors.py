@@ -234,3 +234,22 @@ def test_every_objective_names_its_architecture():
     assert config.ARCHITECTURES.keys() == set(typing.get_args(objectives))
     named = {name for names in config.ARCHITECTURES.values() for name in names}
     assert named == set(typing.get_args(architectures))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_text_files_have_an_encoding_that_the_locale_does_not_choose(path):
+    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(call, ast.Call) and _is_text(call):
+            assert "encoding" in {word.arg for word in call.keywords}, (path, call.lineno)
+
+
+def _is_text(call: ast.Call) -> bool:
+    """Return whether a call opens a file or a pipe as text."""
+    name = getattr(call.func, "id", getattr(call.func, "attr", None))
+    modes = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "mode")]
+    binary = any("b" in str(getattr(mode, "value", "b")) for mode in modes)
+    if isinstance(call.func, ast.Name) and name == "open":
+        return not binary
+    if name in ("run", "Popen", "check_output"):
+        return any(word.arg in ("text", "universal_newlines") for word in call.keywords)
+    return isinstance(call.func, ast.Attribute) and name == "read_text" and not call.args

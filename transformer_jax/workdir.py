@@ -131,7 +131,7 @@ class WorkDir:
         except OSError as error:
             raise DiskError(f"{self.path}: cannot be created ({error.strerror})") from None
         with writing(str(self.path), self.path):
-            lock = open(self.path / ".lock", "a")  # noqa: SIM115
+            lock = open(self.path / ".lock", "ab")  # noqa: SIM115
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process

@@ -20,7 +20,7 @@ from transformer_jax.config import TAKE_PARTS
 from transformer_jax.disk import exit_code
 from transformer_jax.door import door, override, value_at
 from transformer_jax.errors import UserError, explained
-from transformer_jax.messages import warn_on_stderr
+from transformer_jax.messages import warn_on_stderr, write_any_text
 from transformer_jax.parts import admit, admit_named
 from transformer_jax.workdir import WorkDir
 
@@ -187,6 +187,7 @@ def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
     def entry() -> None:
         absl_logging.set_verbosity(absl_logging.ERROR)  # users need no remarks of libraries
         _open_closed_streams()
+        write_any_text()
         warn_on_stderr()
         try:
             code = main(sys.argv[1:])

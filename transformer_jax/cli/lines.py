@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
+from transformer_jax.messages import write_any_text
 
 log = logging.getLogger("transformer_jax")
 
@@ -141,10 +142,10 @@ def write_to(path: Path | None) -> Iterator[IO[str]]:
       UserError: if it cannot be opened.
       DiskError: if the disk does not take it all.
     """
-    how = {"encoding": "utf-8", "newline": "\n"}
     if path is None:
+        write_any_text()
         stdout: Any = sys.stdout
-        stdout.reconfigure(**how)
+        stdout.reconfigure(newline="\n")
         try:
             yield stdout
         except BrokenPipeError:
@@ -152,6 +153,7 @@ def write_to(path: Path | None) -> Iterator[IO[str]]:
         except OSError as error:
             raise DiskError(f"standard output cannot be written: {error.strerror}") from None
         return
+    how = {"encoding": "utf-8", "errors": "backslashreplace", "newline": "\n"}
     with writing(f"--output={path}", path.parent), _open("--output", path, "wt", **how) as file:
         yield file
 

@@ -110,7 +110,7 @@ def open_store(
         need = _need(corpus) * (1 + (frame.cut != "line")) * times
         with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
-            with open(directory.with_suffix(".lock"), "w") as lock:
+            with open(directory.with_suffix(".lock"), "wb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # released with the process
                 store = _read(
                     directory, tokenizers

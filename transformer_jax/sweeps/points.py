@@ -80,7 +80,7 @@ class Point:
     def busy(self) -> bool:
         """Say whether a trainer is running in its directory."""
         try:
-            with open(self.workdir.path / ".lock") as lock:
+            with open(self.workdir.path / ".lock", "rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
