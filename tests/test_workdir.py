@@ -371,6 +371,21 @@ def test_cache_dir(monkeypatch):
     assert cache_dir() == Path("/home/somebody/.cache/transformer_jax")
 
 
+def test_two_processes_may_write_a_file_at_a_time(tmp_path, monkeypatch):
+    """Neither fails, and the file is whole: what the last one wrote."""
+    path, flush = tmp_path / "x", os.fsync
+
+    def other(file) -> None:
+        monkeypatch.setattr(os, "fsync", flush)
+        write_text(path, "of the other")
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", other)
+    write_text(path, "mine")
+    assert path.read_text() == "mine"
+    assert [x.name for x in tmp_path.iterdir()] == ["x"]
+
+
 def fail(*_, **__) -> None:
     raise OSError(28, "full")
 

@@ -1,8 +1,10 @@
 """Atomic file writes, and error messages for a full or failing disk."""
 
 import errno
+import fcntl
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -80,11 +82,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically; one that already has this content is left alone."""
+    """Write a file atomically; one that already has this content is left alone. Of several
+    processes that write it at a time, the last one wins.
+    """
     with suppress(OSError):
         if path.read_bytes() == content:
             return
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with open(partial, "wb") as file:
             file.write(content)
@@ -113,6 +117,14 @@ def append_text(path: Path, text: str) -> None:
         except OSError:
             file.truncate(size)
             raise
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes that also lock `path` waiting; what it locks is for them to know."""
+    with open(path.with_suffix(".lock"), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released with the process
+        yield
 
 
 def cache_dir() -> Path:
