@@ -26,7 +26,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
     "directions": 0, "messages": 0, "progress": 0, "counting": 0, "allowed": 0, "resuming": 0.5,
-    "parts": 0, "shares": 0,
+    "parts": 0, "shares": 0, "command_text": 0,
     "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
     "models": 2, "checkpoint": 2,
@@ -39,7 +39,8 @@ LEVELS = {
 # level 4, training validates, and can start from a Hugging Face directory; reports read sweeps, and
 # group sentences as they were scored; plots of examples are drawn along with the examples.
 SAME_LEVEL = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
-              ("parts", "errors"), ("choices", "parts"),
+              ("parts", "errors"), ("parts", "disk"), ("parts", "command_text"),
+              ("choices", "parts"),
               ("evaluation", "plots"), ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (

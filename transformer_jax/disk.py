@@ -128,6 +128,31 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def cache_dir() -> Path:
-    """Return the directory shared by all runs, for token stores and compiled programs."""
+    """Return the directory shared by all runs, for token stores and compiled programs.
+
+    Raises:
+      UserError: if it is not named and there is no home directory, as in some containers.
+    """
     named = os.environ.get("TRANSFORMER_JAX_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "transformer_jax"
+    if named:
+        return user_path(named)
+    home = os.path.expanduser("~")
+    if home == "~":
+        raise UserError(
+            "TRANSFORMER_JAX_CACHE: not set, and this user has no home directory for the cache; "
+            "set it to a folder"
+        )
+    return Path(home, ".cache", "transformer_jax")
+
+
+def user_path(text: str | Path) -> Path:
+    """Return a path that a user wrote; ~ is the home directory, as in a shell, and ./~ a folder of
+    that name.
+
+    Raises:
+      UserError: if there is no home directory.
+    """
+    path = os.path.expanduser(text)
+    if path == "~" or path.startswith("~/"):
+        raise UserError(f"{text}: this user has no home directory; write out the path")
+    return Path(path)

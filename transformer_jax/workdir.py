@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +17,19 @@ from typing import Any
 
 from transformer_jax import parts
 from transformer_jax.config import Experiment
-from transformer_jax.disk import DiskError, append_text, write_bytes, write_text, writing
+from transformer_jax.disk import (
+    DiskError,
+    append_text,
+    user_path,
+    write_bytes,
+    write_text,
+    writing,
+)
 from transformer_jax.door import differences, from_json, own_parts, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.resuming import may_change
 
+TAKEN = "another trainer is running here"
 _CLOUDS = ("gs", "s3", "az", "hf")  # as the first folder of a path; "gs:" anywhere in it
 
 
@@ -42,7 +51,7 @@ class WorkDir:
           UserError: if the file system does not accept the name or denies access, or checkpoints
             could not be stored there.
         """
-        self.path = Path(path).absolute()
+        self.path = user_path(path).absolute()
         if problem := _unfit(self.path):
             raise UserError(f"--workdir={str(self.path).encode(errors='replace').decode()}: "
                             f"checkpoints cannot be stored below {problem}; name another "
@@ -136,7 +145,7 @@ class WorkDir:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process
             except OSError:
-                raise UserError(f"{self.path}: another trainer is running here") from None
+                raise UserError(f"{self.path}: {TAKEN}") from None
             self.check(experiment)
             if not self.config.exists():
                 self.write_config(experiment)
@@ -266,7 +275,22 @@ def default_workdir(config_spec: str) -> str:
     Raises:
       UserError: if the config is a work directory, which implies no name for another.
     """
-    if Path(config_spec).is_dir():
+    if user_path(config_spec).is_dir():
         raise UserError(f"--config={config_spec}: is a run; name a new directory with --workdir")
-    path, _, variant = config_spec.partition(":")
+    path, variant = config_file(config_spec)
     return f"runs/{Path(path).stem}" + (f"-{variant}" if variant else "")
+
+
+def config_file(spec: str) -> tuple[str, str | None]:
+    """Split PATH or PATH:VARIANT. What exists decides, as a path may contain colons too."""
+    heads = [spec, *(spec[: colon.start()] for colon in reversed([*re.finditer(":", spec)]))]
+    path = next((head for head in heads if user_path(head).is_file()), spec.partition(":")[0])
+    return path, spec[len(path) + 1 :] if len(path) < len(spec) else None
+
+
+def run_and_checkpoint(text: str) -> tuple[str, str | None]:
+    """Split RUN or RUN@CHECKPOINT, where the path of the run may contain @ too."""
+    path, at, checkpoint = text.rpartition("@")
+    if not at or "/" in checkpoint or user_path(text).exists():
+        return text, None
+    return path, checkpoint
