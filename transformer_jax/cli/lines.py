@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from transformer_jax.data.files import check_unpacked
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
 from transformer_jax.messages import write_any_text
@@ -34,7 +35,7 @@ class Input:
 
     def __init__(self, file: Any, name: str) -> None:
         self._file, self._name = file, name
-        self._warned = False
+        self._warned = self._begun = False
 
     def blocks(self, size: int) -> Iterator[list[str]]:
         """Yield lists of at most `size` lines, fewer if no more arrive for a moment.
@@ -84,10 +85,14 @@ class Input:
 
     def _read(self) -> bytes:
         try:
-            return self._file.read1(_CHUNK)
+            chunk = self._file.read1(_CHUNK)
         except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self._name}: cannot be read ({reason})") from None
+        if not self._begun:
+            check_unpacked(chunk, self._name)
+        self._begun = True
+        return chunk
 
     def _ready(self) -> bool:
         """Wait a moment for input; return whether there is any. A file is always ready."""

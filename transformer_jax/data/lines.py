@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.files import not_utf8, read_lines
+from transformer_jax.data.files import check_unpacked, not_utf8, read_lines
 from transformer_jax.data.texts import Texts
 from transformer_jax.disk import cache_dir, locked, writing
 from transformer_jax.errors import UserError
@@ -175,7 +175,9 @@ def _index(path: Path, plain: Path, offsets: Path) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         with open(plain, "rb") as file, open(partial, "wb") as out:
-            here = len(_MARK) if file.read(len(_MARK)) == _MARK else 0
+            head = file.read(16)
+            check_unpacked(head, path)
+            here = len(_MARK) if head.startswith(_MARK) else 0
             begins = file.seek(here)
             out.write(np.int64(here).tobytes())
             while block := file.read(_BLOCK):
