@@ -282,10 +282,10 @@ def zipped(raw: bytes) -> bytes:
     return made.getvalue()
 
 
-LINES = b"one\ntwo\n"
+PLAIN = b"one\ntwo\n"
 COMPRESSED = {
-    "gzip": gzip.compress(LINES), "xz": lzma.compress(LINES), "bzip2": bz2.compress(LINES),
-    "zip": zipped(LINES), "zstd": b"\x28\xb5\x2f\xfd\x24\x08A\x00", "lz4": b"\x04\x22\x4d\x18d@",
+    "gzip": gzip.compress(PLAIN), "xz": lzma.compress(PLAIN), "bzip2": bz2.compress(PLAIN),
+    "zip": zipped(PLAIN), "zstd": b"\x28\xb5\x2f\xfd\x24\x08A\x00", "lz4": b"\x04\x22\x4d\x18d@",
     "7-zip": b"7z\xbc\xaf\x27\x1c\x00\x04",
 }  # fmt: skip
 

@@ -37,7 +37,9 @@ CHECKPOINTS = (
 
 _OVERRIDES = """\
 --config.FIELD=VALUE sets a field of the config and may be repeated, as in
---config.decoding.beam_size=8. To list the fields and what they mean:
+--config.decoding.beam_size=8. Commas separate several values; a value that has
+some itself is quoted, as in --config.tokenizer.symbols='",",;', or in brackets, as
+in a pattern like x{1,3}. To list the fields and what they mean:
 transformer-jax config [GROUP or GROUP.FIELD]"""
 
 _command: ContextVar[str | None] = ContextVar("_command", default=None)  # "transformer-jax score"
