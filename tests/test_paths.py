@@ -135,7 +135,8 @@ def test_paths_may_contain_what_separates_other_things(home, folder):
     with WorkDir(place / "run@1").claim(Experiment()):
         pass
     (place / "run").mkdir()
-    for checkpoint in ("best", "average:3", "1200", "best,decoding.alpha=0.6"):
+    settings = "best,decoding.draft=runs/small@last"
+    for checkpoint in ("best", "average:3", "1200", "best,decoding.alpha=0.6", settings):
         assert run_and_checkpoint(f"{place}/run@1@{checkpoint}") == (f"{place}/run@1", checkpoint)
     assert run_and_checkpoint(f"{place}/run@1") == (f"{place}/run@1", None)
     assert run_and_checkpoint(f"{place}/run@2") == (f"{place}/run", "2")

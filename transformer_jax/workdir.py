@@ -289,8 +289,11 @@ def config_file(spec: str) -> tuple[str, str | None]:
 
 
 def run_and_checkpoint(text: str) -> tuple[str, str | None]:
-    """Split RUN or RUN@CHECKPOINT, where the path of the run may contain @ too."""
-    path, at, checkpoint = text.rpartition("@")
-    if not at or "/" in checkpoint or user_path(text).exists():
+    """Split RUN or RUN@CHECKPOINT, also with settings as in best,decoding.draft=runs/a@last. What
+    exists decides, as the path of a run may contain @ too.
+    """
+    cuts = [(text[: at.start()], text[at.end() :]) for at in reversed([*re.finditer("@", text)])]
+    cuts = [(path, name) for path, name in cuts if "/" not in name.partition(",")[0]]
+    if not cuts or user_path(text).exists():
         return text, None
-    return path, checkpoint
+    return next(((path, name) for path, name in cuts if user_path(path).exists()), cuts[0])
