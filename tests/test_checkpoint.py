@@ -1,6 +1,8 @@
 """Which checkpoints are kept, what their names resolve to, and exact restoring from disk."""
 
 import math
+import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import CheckpointConfig
+from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 
 SCORES = [10.0, 30.0, 20.0, None, 5.0, 25.0]  # of steps 1 to 6; step 4 had no validation
@@ -269,3 +272,58 @@ def test_a_missing_directory_is_rejected_and_not_created(tmp_path, name):
     assert refusal(checkpoints.choose, name) == f"{place}: no checkpoints here; train first"
     checkpoints.close()
     assert list(tmp_path.iterdir()) == []  # looking creates nothing
+
+
+# --- any path, and what was written is read back ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["[2024] thesis/lr[1e-3]", "a*b?c", "{x},y=1", "~", " a  b ", "%2e#&", "x:y@z", "é"]
+)
+def test_checkpoints_can_be_read_whatever_their_path_is_called(tmp_path, name):
+    directory = tmp_path / name
+    directory.mkdir(parents=True)
+    fill(directory / "checkpoints", [1.0, 2.0], keep_last=2).close()
+    again = Checkpoints(directory / "checkpoints", CheckpointConfig())
+    for step in (1, 2):
+        found, rest, _ = again.restore(step, like(params(step)), like(training(step)))
+        same(found, params(step))
+        same(rest, training(step))
+
+
+def test_a_checkpoint_that_cannot_be_read_back_does_not_count(tmp_path, monkeypatch):
+    """Whatever goes wrong between the arrays and the disk: here files that lose a byte."""
+    checkpoints = fill(tmp_path, [1.0])
+    finish = checkpoints._manager.wait_until_finished
+
+    def lossy() -> None:
+        finish()
+        for path in (tmp_path / "2/training").rglob("d/*"):
+            path.write_bytes(path.read_bytes()[:-1])
+
+    monkeypatch.setattr(checkpoints._manager, "wait_until_finished", lossy)
+    checkpoints.save(2, params(2), training(2), {"step": 2})
+    with pytest.raises(DiskError, match="checkpoint 2 cannot be read back after it was written"):
+        checkpoints.wait()
+    assert checkpoints.steps() == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    checkpoints.save(2, params(2), training(2), {"step": 2})
+    checkpoints.wait()
+    assert checkpoints.steps() == [1, 2]
+
+
+def test_an_unreadable_checkpoint_is_reported_once(tmp_path, monkeypatch, capfd):
+    """Not once for each array that was being read when the first one failed."""
+    many = {f"w{i}": jnp.full((1000,), i, jnp.float32) for i in range(60)}
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig())
+    checkpoints.save(1, many, {}, {"step": 1})
+    checkpoints.close()
+    (tmp_path / "1/params/manifest.ocdbt").unlink()
+    late: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: late.append(repr(it.exc_value)))
+    for _ in range(10):
+        message = refusal(Checkpoints(tmp_path, CheckpointConfig()).restore_params, 1, like(many))
+        assert message.startswith(f"{tmp_path}/1: damaged: cannot be read")
+    time.sleep(0.2)  # the other reads have ended
+    assert late == []
+    assert capfd.readouterr().err == ""

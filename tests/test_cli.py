@@ -32,7 +32,7 @@ from transformer_jax.data import spelled_numbers
 from transformer_jax.data.files import read_lines
 from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.run import digest
+from transformer_jax.evaluation.run import Evaluation, digest
 from transformer_jax.experiments.process import use_compilation_cache
 from transformer_jax.workdir import WorkDir, read_rows
 
@@ -496,6 +496,47 @@ def test_closed_standard_streams_are_reported(stream, code, printed, monkeypatch
     feed(monkeypatch, "eins\n")
     monkeypatch.setattr(sys, stream, None)
     assert run_program(copy, monkeypatch) == (code, printed)
+
+
+ODD = "\u2581straße \u2192 \u5143, \udcff"  # the last as in a file name that is not UTF-8
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_every_text_can_be_printed_under_every_locale(name, encoding, monkeypatch):
+    """Pipes and files get UTF-8, as `--output` does; a terminal gets escapes for what it lacks."""
+
+    class Terminal(io.BytesIO):
+        def isatty(self) -> bool:
+            return True
+
+    for buffer in (io.BytesIO(), Terminal()):
+        stream = io.TextIOWrapper(buffer, encoding=encoding, errors="strict")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["program"])
+            patch.setattr(sys, name, stream)
+            with pytest.raises(SystemExit) as caught:
+                program(lambda _: print(ODD, file=getattr(sys, name)))()
+        assert not caught.value.code
+        stream.flush()
+        shown = "utf-8" if type(buffer) is io.BytesIO else encoding
+        assert buffer.getvalue() == f"{ODD}\n".encode(shown, errors="backslashreplace")
+
+
+def test_scores_are_written_before_they_are_printed(tmp_path, monkeypatch, capsys):
+    """A standard output that takes nothing costs no evaluation, nor does a full disk hide one."""
+    evaluation = Evaluation({"details": ["BLEU \u2192 1"]}, ["\u5143"], [])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+        with pytest.raises(UnicodeEncodeError):
+            evaluate._report(
+                evaluation, str(tmp_path / "test.best"), evaluation.result["details"], "end"
+            )
+    assert json.loads((tmp_path / "test.best.json").read_text()) == evaluation.result
+    assert (tmp_path / "test.best.hyp").read_text(encoding="utf-8") == "\u5143\n"
+    with pytest.raises(DiskError):
+        evaluate._report(evaluation, str(tmp_path / "no" / "x"), ["BLEU 1"], "end")
+    assert capsys.readouterr().out == "BLEU 1\n"
 
 
 def test_warnings_are_printed_with_a_prefix(monkeypatch):

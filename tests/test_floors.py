@@ -27,7 +27,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
     "directions": 0.2, "messages": 0, "progress": 0, "counting": 0, "allowed": 0.2, "resuming": 0.5,
-    "parts": 0, "shares": 0,
+    "parts": 0, "shares": 0, "command_text": 0,
     "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
     "models": 2, "checkpoint": 2,
@@ -40,7 +40,8 @@ LEVELS = {
 # level 4, training validates, and can start from a Hugging Face directory; reports read sweeps, and
 # group sentences as they were scored; plots of examples are drawn along with the examples.
 SAME_LEVEL = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
-              ("parts", "errors"), ("vocabulary", "errors"), ("choices", "parts"),
+              ("parts", "errors"), ("parts", "disk"), ("parts", "command_text"),
+              ("vocabulary", "errors"), ("choices", "parts"),
               ("evaluation", "plots"), ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (
@@ -233,3 +234,22 @@ def test_every_objective_names_its_architecture():
     architectures = typing.get_type_hints(config.ModelConfig)["architecture"]
     named = {name for known in objectives.OBJECTIVES.values() for name in known.architectures}
     assert named == set(typing.get_args(architectures))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_text_files_have_an_encoding_that_the_locale_does_not_choose(path):
+    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(call, ast.Call) and _is_text(call):
+            assert "encoding" in {word.arg for word in call.keywords}, (path, call.lineno)
+
+
+def _is_text(call: ast.Call) -> bool:
+    """Return whether a call opens a file or a pipe as text."""
+    name = getattr(call.func, "id", getattr(call.func, "attr", None))
+    modes = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "mode")]
+    binary = any("b" in str(getattr(mode, "value", "b")) for mode in modes)
+    if isinstance(call.func, ast.Name) and name == "open":
+        return not binary
+    if name in ("run", "Popen", "check_output"):
+        return any(word.arg in ("text", "universal_newlines") for word in call.keywords)
+    return isinstance(call.func, ast.Attribute) and name == "read_text" and not call.args

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import logging
+import lzma
 import os
 import random
 import re
@@ -426,6 +427,8 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         ([f"--input={'x' * 300}"], ": cannot be opened (File name too long)"),
         (["--input=cut.gz"], "--input=cut.gz: cannot be read ("),
         (["--input=."], "--input=.: cannot be opened (Is a directory)"),
+        (["--input=in.xz"], "--input=in.xz: is compressed (xz); unpack it first, with `xz -dk`"),
+        (["--output=out.zst"], "--output=out.zst: only .gz is written compressed; leave out .zst"),
         (["--output=gone/out"], "--output=gone/out: must be a file in a directory that exists"),
         (["--input=in", "--output=in"], "--output=in: is the input; name another file"),
         (["--beam-size=0"], "config.decoding.beam_size=0: must be at least 1 and at most 1000"),
@@ -447,6 +450,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
 def test_invalid_arguments_are_rejected(run, argv, printed, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_text("the cat\n")
+    (tmp_path / "in.xz").write_bytes(lzma.compress(b"the cat\n"))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"the cat\n" * 99)[:-9])
     if "--workdir=strange" in argv:
         make(tmp_path / "strange", [f"{word}s" for word in LINES])

@@ -61,6 +61,29 @@ def test_nothing_is_created_before_the_claim(tmp_path):
     assert from_json(workdir.config.read_text()) == Experiment()
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("runs/a\\b", r"a path with a backslash; name another directory, or a symbolic link"),
+        ("a\\b/run", "a path with a backslash"),
+        ("runs/\udcff", "a path that is not UTF-8"),
+        ("/s3/run", "a path that begins like one of cloud storage"),
+        ("runs/gs:/run", "a path that begins like one of cloud storage"),
+    ],
+)
+def test_paths_below_which_checkpoints_would_be_lost_are_refused(path, reason):
+    message = refusal(WorkDir, path)
+    assert message.startswith("--workdir=/")
+    assert f"cannot be stored below {reason}" in message
+    message.encode()
+
+
+def test_a_symbolic_link_makes_any_directory_fit(tmp_path):
+    (tmp_path / "a\\b").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a\\b")
+    assert WorkDir(tmp_path / "link").path == tmp_path / "link"
+
+
 def test_paths_are_those_of_the_contract(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     workdir = WorkDir("run")
@@ -346,6 +369,21 @@ def test_cache_dir(monkeypatch):
     monkeypatch.delenv("TRANSFORMER_JAX_CACHE")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert cache_dir() == Path("/home/somebody/.cache/transformer_jax")
+
+
+def test_two_processes_may_write_a_file_at_a_time(tmp_path, monkeypatch):
+    """Neither fails, and the file is whole: what the last one wrote."""
+    path, flush = tmp_path / "x", os.fsync
+
+    def other(file) -> None:
+        monkeypatch.setattr(os, "fsync", flush)
+        write_text(path, "of the other")
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", other)
+    write_text(path, "mine")
+    assert path.read_text() == "mine"
+    assert [x.name for x in tmp_path.iterdir()] == ["x"]
 
 
 def fail(*_, **__) -> None:

@@ -4,15 +4,20 @@ A checkpoint is a directory <step>/ with the items params, training and record. 
 host values, validation scores, a checksum of every array, and a hash of the record itself.
 """
 
+import glob
 import json
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
+from etils.epath.gpath import PosixGPath
 
 from transformer_jax import integrity
 from transformer_jax.arrays import mean
@@ -28,6 +33,23 @@ _OPTIONS = ocp.CheckpointManagerOptions(create=False)
 _RECORD = "record/metadata"  # relative to a step's directory; where Orbax puts JSON
 
 
+class _Place(PosixGPath):
+    """A path as Orbax uses it; brackets and stars in it are part of the name, not of a pattern."""
+
+    def glob(self, pattern: str) -> Iterator["_Place"]:
+        """Yield what is here under names that match."""
+        return (self._new(found) for found in glob.glob(f"{glob.escape(str(self))}/{pattern}"))
+
+
+class _Begun(NamedTuple):
+    """A save in progress."""
+
+    step: int
+    record: Record
+    need: int  # bytes
+    like: dict[str, Any]  # arrays without contents, to read them back into
+
+
 class Checkpoints:
     """The checkpoints of one run, by step.
 
@@ -35,9 +57,9 @@ class Checkpoints:
     """
 
     def __init__(self, directory: Path, config: CheckpointConfig) -> None:
-        self._directory, self._config = directory.absolute(), config
+        self.directory, self._config = directory.absolute(), config
         self._records: dict[int, Record] = {}
-        self._begun: tuple[int, Record, int] | None = None  # step, record, bytes needed
+        self._begun: _Begun | None = None
         self._writes = jax.process_index() == 0  # only one of several; Orbax divides its own work
         self._open_manager: ocp.CheckpointManager | None = None
 
@@ -46,14 +68,14 @@ class Checkpoints:
         if self._open_manager is None:
             # Orbax keeps every step; `_prune`, which reads the records, decides which ones stay.
             self._open_manager = ocp.CheckpointManager(
-                self._directory, item_names=_ITEMS, options=_OPTIONS
+                _Place(self.directory), item_names=_ITEMS, options=_OPTIONS
             )
         return self._open_manager
 
     def steps(self) -> list[int]:
         """Return the saved steps, ascending."""
         # Does not ask Orbax, which would synchronise all processes.
-        return steps_in(self._directory)
+        return steps_in(self.directory)
 
     def save(
         self,
@@ -83,25 +105,40 @@ class Checkpoints:
         need = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
         with self._writing(f"checkpoint {step}", need):
             with all_or_none():
-                self._directory.mkdir(exist_ok=True)  # the parent exists: it was claimed
-                check_room(self._directory, need)  # fail now, not halfway through
+                self.directory.mkdir(exist_ok=True)  # the parent exists: it was claimed
+                check_room(self.directory, need)  # fail now, not halfway through
             saved = self._manager.save(step, args=composite, force=True)
             assert saved, f"checkpoint {step} was not saved"
-            self._begun = step, record, need
+            self._begun = _Begun(step, record, need, jax.tree.map(_outline, tree))
 
     def wait(self) -> None:
-        """Block until the save in progress, if any, can be chosen and restored.
+        """Block until the save in progress, if any, can be chosen and restored: it is read back.
 
         Raises:
-          DiskError: if writing it fails.
+          DiskError: if writing it fails, or what is read differs from what was written.
         """
         begun, self._begun = self._begun, None
         if begun is not None:
-            step, record, need = begun
-            with self._writing(f"checkpoint {step}", need):
+            with self._writing(f"checkpoint {begun.step}", begun.need):
                 self._manager.wait_until_finished()
-                self._records[step] = record
+                self._read_back(begun)
+                self._records[begun.step] = begun.record
                 self._prune()
+
+    def _read_back(self, begun: _Begun) -> None:
+        """Raise DiskError, and delete the step, if it cannot be restored as it was saved."""
+        try:
+            with all_or_none():
+                try:
+                    for name, part in begun.like.items():  # one at a time, to need less memory
+                        self._read(begun.step, {name: part})
+                except DamagedCheckpoint as error:
+                    raise DiskError(
+                        f"checkpoint {begun.step} cannot be read back after it was written: {error}"
+                    ) from None
+        except DiskError:
+            self.set_aside(begun.step, "deleted")
+            raise
 
     def amend(self, step: int, **changes: Any) -> None:
         """Change the host values, scores or `passing` of a saved step.
@@ -113,14 +150,14 @@ class Checkpoints:
         with self._writing(f"the record of checkpoint {step}"):
             with all_or_none():
                 if self._writes:
-                    write_text(self._directory / str(step) / _RECORD, json.dumps(seal({**record})))
+                    write_text(self.directory / str(step) / _RECORD, json.dumps(seal({**record})))
             self._records[step] = record
             self._prune()
 
     @contextmanager
     def _writing(self, what: str, need: int = 0) -> Iterator[None]:
         try:
-            with quiet(), writing(what, self._directory, need):
+            with quiet(), writing(what, self.directory, need):
                 yield
         except DiskError:
             self._open_manager = None  # it remembers the failure
@@ -142,11 +179,11 @@ class Checkpoints:
 
     def set_aside(self, step: int, ending: str = "damaged") -> Path:
         """Rename a step to <step>.<ending>, so that it is no longer counted or chosen."""
-        place = self._directory / f"{step}.{ending}"
+        place = self.directory / f"{step}.{ending}"
         together(f"to set {step} aside")  # every process has finished reading it
         if self._writes:
             shutil.rmtree(place, ignore_errors=True)
-            (self._directory / str(step)).rename(place)
+            (self.directory / str(step)).rename(place)
         together(f"{step} is set aside")
         self._records.pop(step, None)
         self._manager.reload()
@@ -155,7 +192,7 @@ class Checkpoints:
     def clean(self) -> list[str]:
         """Delete what an interrupted or failed save or deletion left behind; return its names."""
         endings = ("*.orbax-checkpoint-tmp*", "*.deleted")
-        left = [path for ending in endings for path in self._directory.glob(ending)]
+        left = [path for ending in endings for path in self.directory.glob(ending)]
         together("to clean")
         if self._writes:
             for path in left:
@@ -178,10 +215,11 @@ class Checkpoints:
         return self._read(step, {"params": params})["params"]
 
     def _read(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
-        place = self._directory / str(step)
+        place = self.directory / str(step)
         stored = {k: v for k, v in self.record(step)["arrays"].items() if k.split("/")[0] in like}
         integrity.check_kinds(place, like, stored)
         items = {name: ocp.args.StandardRestore(part) for name, part in like.items()}
+        _ignore_late_answers()
         try:
             with quiet():
                 restored = self._manager.restore(step, args=ocp.args.Composite(**items))
@@ -201,7 +239,7 @@ class Checkpoints:
           DamagedCheckpoint: if it differs from what was saved as this step.
         """
         if step not in self._records:
-            path = self._directory / str(step) / _RECORD
+            path = self.directory / str(step) / _RECORD
             self._records[step] = cast(Record, integrity.read_record(path, step))
         return self._records[step]
 
@@ -222,7 +260,7 @@ class Checkpoints:
     def _require(self) -> list[int]:
         steps = self.steps()
         if not steps:
-            raise UserError(f"{self._directory}: no checkpoints here; train first")
+            raise UserError(f"{self.directory}: no checkpoints here; train first")
         return steps
 
     def choose(self, name: str) -> list[int]:
@@ -246,3 +284,22 @@ class Checkpoints:
         self.wait()
         if self._open_manager is not None:
             self._open_manager.close()
+
+
+def _outline(leaf: Any) -> np.ndarray:
+    """Return a host array of this type and shape that takes no memory."""
+    return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+
+
+def _ignore_late_answers() -> None:
+    """Keep Python from printing a traceback for each read that ends after another one failed: such
+    a read reports to an event loop that Orbax has closed by then.
+    """
+    before = sys.unraisablehook
+    if getattr(before, "func", None) is not _unless_late:
+        sys.unraisablehook = partial(_unless_late, before)
+
+
+def _unless_late(before: Callable[[Any], None], unraisable: Any) -> None:
+    if str(unraisable.exc_value) != "Event loop is closed":
+        before(unraisable)

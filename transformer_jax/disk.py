@@ -1,8 +1,10 @@
 """Atomic file writes, and error messages for a full or failing disk."""
 
 import errno
+import fcntl
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -80,11 +82,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically; one that already has this content is left alone."""
+    """Write a file atomically; one that already has this content is left alone. Of several
+    processes that write it at a time, the last one wins.
+    """
     with suppress(OSError):
         if path.read_bytes() == content:
             return
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with open(partial, "wb") as file:
             file.write(content)
@@ -115,7 +119,40 @@ def append_text(path: Path, text: str) -> None:
             raise
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes that also lock `path` waiting; what it locks is for them to know."""
+    with open(path.with_suffix(".lock"), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released with the process
+        yield
+
+
 def cache_dir() -> Path:
-    """Return the directory shared by all runs, for token stores and compiled programs."""
+    """Return the directory shared by all runs, for token stores and compiled programs.
+
+    Raises:
+      UserError: if it is not named and there is no home directory, as in some containers.
+    """
     named = os.environ.get("TRANSFORMER_JAX_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "transformer_jax"
+    if named:
+        return user_path(named)
+    home = os.path.expanduser("~")
+    if home == "~":
+        raise UserError(
+            "TRANSFORMER_JAX_CACHE: not set, and this user has no home directory for the cache; "
+            "set it to a folder"
+        )
+    return Path(home, ".cache", "transformer_jax")
+
+
+def user_path(text: str | Path) -> Path:
+    """Return a path that a user wrote; ~ is the home directory, as in a shell, and ./~ a folder of
+    that name.
+
+    Raises:
+      UserError: if there is no home directory.
+    """
+    path = os.path.expanduser(text)
+    if path == "~" or path.startswith("~/"):
+        raise UserError(f"{text}: this user has no home directory; write out the path")
+    return Path(path)

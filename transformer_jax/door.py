@@ -20,6 +20,7 @@ from ml_collections import ConfigDict, config_dict
 
 from transformer_jax import parts
 from transformer_jax.choices import did_you_mean
+from transformer_jax.command_text import split, unquoted, unwrapped
 from transformer_jax.config import TAKE_PARTS, Experiment
 from transformer_jax.errors import UserError
 
@@ -235,12 +236,15 @@ def _read(path: str, text: str, kind: Any) -> Any:
     if isinstance(kind, types.UnionType):
         return None if text in ("None", "none") else _read(path, text, _without_none(kind))
     if typing.get_origin(kind) is tuple:
-        inner = text.strip()
-        if inner[:1] + inner[-1:] in ("()", "[]"):
-            inner = inner[1:-1]
-        parts = [part.strip().strip("'\"") for part in inner.split(",") if part.strip()]
+        inner = unwrapped(text)
+        values = split(inner.removesuffix(",")) if inner else []
+        if not all(map(str.strip, values)):
+            raise UserError(
+                f"{path}={text}: commas separate values, and one of these is empty; quote a value "
+                "that has commas, as in '\",\"'"
+            )
         element = typing.get_args(kind)[0]
-        return tuple(_read(f"{path}[{i}]", part, element) for i, part in enumerate(parts))
+        return tuple(_read(f"{path}[{i}]", unquoted(x), element) for i, x in enumerate(values))
     value: Any = text
     if kind is bool:
         value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)

@@ -1,5 +1,6 @@
 """Formatting of log messages, on a terminal and in train.log, the same for all commands."""
 
+import io
 import logging
 import sys
 from pathlib import Path
@@ -42,3 +43,13 @@ def warn_on_stderr() -> None:
     handler.setLevel(logging.WARNING)
     handler.setFormatter(Formatter())
     log.addHandler(handler)
+
+
+def write_any_text() -> None:
+    """Have the standard streams take every text, whatever the locale: as UTF-8, like files. A
+    terminal of another encoding shows escapes for what it lacks.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            encoding = None if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")

@@ -22,10 +22,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_jax.command_text import listed, unwrapped
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError, explained
 
 GROUP = "transformer_jax"
-_FORM = re.compile(r"([^:@]+):([A-Za-z_]\w*)(?:@sha256:([0-9a-f]{64}))?")
+# A file's path may contain colons and more; a package's name may not.
+_FORM = re.compile(r"(.+\.py|[^:@/,]+):([A-Za-z_]\w*)(?:@sha256:([0-9a-f]{64}))?")
 
 
 class Part(NamedTuple):
@@ -45,7 +48,7 @@ class _File:
 
     def __init__(self, path: str, text: bytes) -> None:
         self.path, self.text, self.digest = path, text, hashlib.sha256(text).hexdigest()
-        _now[Path(path).resolve()] = _ever.setdefault(self.digest, self)
+        _now[user_path(path).resolve()] = _ever.setdefault(self.digest, self)
 
     @functools.cached_property
     def contents(self) -> dict[str, Any]:
@@ -73,11 +76,18 @@ def read(value: Any) -> Part | None:
 
 def words(value: Any) -> Iterator[tuple[str, Part]]:
     """Yield the parts that a value names, each of them for a tuple or command-line text."""
-    texts = value.strip("()[]").split(",") if isinstance(value, str) else value
+    texts = _texts(value) if isinstance(value, str) else value
     for text in texts if isinstance(texts, list | tuple) else ():
         word = text.strip(" '\"")
         if (part := read(word)) is not None:
             yield word, part
+
+
+def _texts(value: str) -> list[str]:
+    """Return the values in command-line text; the path of a file may contain commas."""
+    whole = read(value)
+    alone = whole is not None and user_path(whole.home).is_file()
+    return [value] if alone else listed(unwrapped(value))
 
 
 def admit(file: str | Path) -> None:
@@ -88,7 +98,7 @@ def admit(file: str | Path) -> None:
       UserError: if the file does not exist or is not Python.
     """
     try:
-        text = Path(file).read_bytes()
+        text = user_path(file).read_bytes()
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror}); name a Python file") from None
     try:
@@ -107,7 +117,7 @@ def admit_named(value: Any) -> None:
     for word, part in words(value):
         if part.lies_in_file:
             admit(part.home)
-            if part.digest not in (None, _now[Path(part.home).resolve()].digest):
+            if part.digest not in (None, _now[user_path(part.home).resolve()].digest):
                 raise _refused(word, part, "--parts")
 
 
@@ -134,7 +144,7 @@ def pinned(value: str, what: str) -> str:
         return value
     if not part.lies_in_file:
         return f"{value}@sha256:{_digest_of(_entry_point(part, what))}"
-    file = _now.get(Path(part.home).resolve())
+    file = _now.get(user_path(part.home).resolve())
     if file is None:
         raise _refused(value, part, what)
     names = {getattr(node, field, None) for node in ast.walk(ast.parse(file.text))
@@ -160,7 +170,7 @@ def resolve(value: str, what: str) -> Any:
                 "trained with; install that version, or train in another --workdir"
             )
         return entry.load()
-    file = _ever.get(part.digest) if part.digest else _now.get(Path(part.home).resolve())
+    file = _ever.get(part.digest) if part.digest else _now.get(user_path(part.home).resolve())
     if file is None:
         raise _refused(value, part, what)
     if part.name not in file.contents:

@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,20 @@ from typing import Any
 
 from transformer_jax import parts
 from transformer_jax.config import Experiment
-from transformer_jax.disk import DiskError, append_text, write_bytes, write_text, writing
+from transformer_jax.disk import (
+    DiskError,
+    append_text,
+    user_path,
+    write_bytes,
+    write_text,
+    writing,
+)
 from transformer_jax.door import differences, from_json, own_parts, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.resuming import may_change
+
+TAKEN = "another trainer is running here"
+_CLOUDS = ("gs", "s3", "az", "hf")  # as the first folder of a path; "gs:" anywhere in it
 
 
 class WorkDirGone(UserError):
@@ -37,9 +48,14 @@ class WorkDir:
         """Name a directory.
 
         Raises:
-          UserError: if the file system does not accept the name or denies access.
+          UserError: if the file system does not accept the name or denies access, or checkpoints
+            could not be stored there.
         """
-        self.path = Path(path).absolute()
+        self.path = user_path(path).absolute()
+        if problem := _unfit(self.path):
+            raise UserError(f"--workdir={str(self.path).encode(errors='replace').decode()}: "
+                            f"checkpoints cannot be stored below {problem}; name another "
+                            "directory, or a symbolic link to this one")  # fmt: skip
         self.config = self.path / "config.json"
         self.parts = self.path / "parts"
         self.checkpoints = self.path / "checkpoints"
@@ -124,12 +140,12 @@ class WorkDir:
         except OSError as error:
             raise DiskError(f"{self.path}: cannot be created ({error.strerror})") from None
         with writing(str(self.path), self.path):
-            lock = open(self.path / ".lock", "a")  # noqa: SIM115
+            lock = open(self.path / ".lock", "ab")  # noqa: SIM115
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process
             except OSError:
-                raise UserError(f"{self.path}: another trainer is running here") from None
+                raise UserError(f"{self.path}: {TAKEN}") from None
             self.check(experiment)
             if not self.config.exists():
                 self.write_config(experiment)
@@ -175,6 +191,21 @@ class WorkDir:
                 "stopped and nothing was written in its place. Put it back and run the same "
                 "command to resume from its last checkpoint, or run the command to start afresh"
             )
+
+
+def _unfit(path: Path) -> str | None:
+    """Return why checkpoints could not be stored below an absolute path, or None: the libraries
+    that write them take a backslash for a slash, and some names for those of cloud storage.
+    """
+    if "\\" in str(path):
+        return "a path with a backslash"
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return "a path that is not UTF-8"
+    if {*path.parts[1:2]} & {*_CLOUDS} or "gs:" in path.parts:
+        return "a path that begins like one of cloud storage"
+    return None
 
 
 def _change(path: str, old: Any, new: Any) -> str:
@@ -244,7 +275,25 @@ def default_workdir(config_spec: str) -> str:
     Raises:
       UserError: if the config is a work directory, which implies no name for another.
     """
-    if Path(config_spec).is_dir():
+    if user_path(config_spec).is_dir():
         raise UserError(f"--config={config_spec}: is a run; name a new directory with --workdir")
-    path, _, variant = config_spec.partition(":")
+    path, variant = config_file(config_spec)
     return f"runs/{Path(path).stem}" + (f"-{variant}" if variant else "")
+
+
+def config_file(spec: str) -> tuple[str, str | None]:
+    """Split PATH or PATH:VARIANT. What exists decides, as a path may contain colons too."""
+    heads = [spec, *(spec[: colon.start()] for colon in reversed([*re.finditer(":", spec)]))]
+    path = next((head for head in heads if user_path(head).is_file()), spec.partition(":")[0])
+    return path, spec[len(path) + 1 :] if len(path) < len(spec) else None
+
+
+def run_and_checkpoint(text: str) -> tuple[str, str | None]:
+    """Split RUN or RUN@CHECKPOINT, also with settings as in best,decoding.draft=runs/a@last. What
+    exists decides, as the path of a run may contain @ too.
+    """
+    cuts = [(text[: at.start()], text[at.end() :]) for at in reversed([*re.finditer("@", text)])]
+    cuts = [(path, name) for path, name in cuts if "/" not in name.partition(",")[0]]
+    if not cuts or user_path(text).exists():
+        return text, None
+    return next(((path, name) for path, name in cuts if user_path(path).exists()), cuts[0])

@@ -3,6 +3,8 @@
 import gzip
 import pickle
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -77,7 +79,7 @@ def test_invalid_utf8_is_rejected_with_the_same_message(tmp_path, raw):
     with pytest.raises(UserError) as caught:
         lines_of(path)
     assert str(caught.value) == str(held.value)
-    assert [x.name for x in (tmp_path / "cache" / "lines").iterdir()] == []
+    assert {x.suffix for x in (tmp_path / "cache" / "lines").iterdir()} == {".lock"}
 
 
 def test_unreadable_files_are_rejected(tmp_path):
@@ -97,6 +99,31 @@ def test_a_changed_file_is_detected(tmp_path):
     with pytest.raises(UserError, match="changed while being read; start again"):
         found[0]
     assert list(lines_of(path)) == ["another"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_runs_that_start_together_prepare_a_file_once(tmp_path, monkeypatch, packed):
+    """Each with a cold cache: the others wait, and none replaces a file that another one reads."""
+    path, prepared = tmp_path / ("x.gz" if packed else "x"), []
+    path.write_bytes(gzip.compress(b"one\ntwo\n") if packed else b"one\ntwo\n")
+    for name in ("_unpack", "_index"):
+        work = getattr(lines, name)
+        monkeypatch.setattr(lines, name, lambda *on, work=work: _slowly(work, prepared, *on))
+    with ThreadPoolExecutor(3) as runs:
+        found = list(runs.map(lambda _: list(lines_of(path)), range(3)))
+    assert found == [["one", "two"]] * 3
+    assert len(prepared) == 1 + packed
+
+
+def _slowly(work, prepared: list, *on) -> None:
+    """Prepare a file, while the others have time to start doing so."""
+    before = {x.name: x.stat().st_ino for x in (on[1], on[-1]) if x.exists()}
+    time.sleep(0.05)
+    work(*on)
+    time.sleep(0.05)
+    after = {x.name: x.stat().st_ino for x in (on[1], on[-1]) if x.exists()}
+    if before != after:
+        prepared.append(on)
 
 
 def test_the_fingerprint_equals_that_of_texts_held_in_memory(tmp_path, monkeypatch):

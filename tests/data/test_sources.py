@@ -1,13 +1,19 @@
 """Text files: how they are split into lines, and the errors for unsuitable ones."""
 
+import bz2
 import gzip
+import io
+import lzma
 import re
+import zipfile
 
 import pytest
 
+from transformer_jax.cli.lines import Input
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import sources
+from transformer_jax.data import lines, sources
 from transformer_jax.data.files import read_lines, read_parallel, read_text
+from transformer_jax.data.lines import lines_of
 from transformer_jax.errors import UserError
 
 
@@ -268,3 +274,41 @@ def test_real_text(multi30k):
 def test_unknown_sources_are_rejected():
     message = refusal(sources.load, DataConfig(source="texts"), "train")  # type: ignore[arg-type]
     assert message.startswith("config.data.source: unknown choice 'texts' (did you mean 'text'?)")
+
+
+def zipped(raw: bytes) -> bytes:
+    with zipfile.ZipFile(made := io.BytesIO(), "w") as archive:
+        archive.writestr("x.en", raw)
+    return made.getvalue()
+
+
+PLAIN = b"one\ntwo\n"
+COMPRESSED = {
+    "gzip": gzip.compress(PLAIN), "xz": lzma.compress(PLAIN), "bzip2": bz2.compress(PLAIN),
+    "zip": zipped(PLAIN), "zstd": b"\x28\xb5\x2f\xfd\x24\x08A\x00", "lz4": b"\x04\x22\x4d\x18d@",
+    "7-zip": b"7z\xbc\xaf\x27\x1c\x00\x04",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+@pytest.mark.parametrize("name", ["x.en", "x.en.xz", "x.en.gz"])
+def test_compressed_files_are_never_read_as_text(tmp_path, monkeypatch, kind, name):
+    """Wherever text is read, whatever the file is called, also inside a .gz."""
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    path, raw = tmp_path / name, COMPRESSED[kind]
+    path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    said = rf"is compressed \({kind}\); unpack it first, with `"
+    for read in (read_lines, read_text):
+        with pytest.raises(UserError, match=f"^{path}: {said}"):
+            read(path)
+    with pytest.raises(UserError, match=f"^standard input: {said}"):
+        list(Input(io.BytesIO(raw), "standard input").blocks(9))
+    monkeypatch.setattr(lines, "HELD", -1)
+    with pytest.raises(UserError, match=f"^{path}: {said}"):
+        lines_of(path)
+
+
+@pytest.mark.parametrize("raw", [b"BZh is a text\n", b"PK\n", b"7z x\n", b"(\n", b"\x04\n"])
+def test_texts_that_only_begin_like_compressed_files_are_read(tmp_path, raw):
+    (tmp_path / "x").write_bytes(raw)
+    assert read_lines(tmp_path / "x") == [raw.decode().removesuffix("\n")]

@@ -222,6 +222,11 @@ def test_a_write_that_fails_on_one_process_fails_on_all():
         (("127.0.0.1:1", None, None), ["--num_processes", "--process_id"]),
         (("auto", 2, 0), ["auto takes neither"]),
         (("127.0.0.1:1", 2, 2), ["--process_id=2", "--num_processes=2"]),
+        *(
+            (((place, 2, me), [f"--coordinator={place}: must be HOST:PORT", "1 to 65535"]))
+            for place in ("127.0.0.1", "here:", "here:http", ":1234", "here:0", "here:65536", "")
+            for me in (0, 1)
+        ),
     ],
 )
 def test_inconsistent_arguments_are_rejected(arguments, words):
@@ -230,3 +235,14 @@ def test_inconsistent_arguments_are_rejected(arguments, words):
     for word in words:
         assert word in str(caught.value)
     assert jax.process_count() == 1
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1"])
+def test_a_port_in_use_is_refused_by_the_process_that_would_listen_there(address):
+    """JAX ends in a segmentation fault."""
+    with socket.create_server((address, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            UserError, match=rf"port {port} cannot be used \(Address already in use"
+        ):
+            joined(f"127.0.0.1:{port}", 2, 0).__enter__()

@@ -1,5 +1,6 @@
 """The sweep runner alone, with points whose training is a line of Python."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from transformer_jax.config import Experiment
 from transformer_jax.door import to_json
+from transformer_jax.sweeps import sweep as sweeps
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import Record, _environment, run
 from transformer_jax.workdir import WorkDir, read_rows
@@ -55,6 +57,9 @@ class Watcher:
 
     def started(self, point, program):
         self.shown.append((point.name, program))
+
+    def waits(self, point):
+        self.shown.append((point.name, "waits"))
 
     def running(self, points):
         pass
@@ -191,9 +196,57 @@ def test_the_sweep_waits_for_a_trainer_that_outlived_a_killed_sweep(sweep):
     )
     assert outlived.stdout.readline() == b"held\n"
     start = time.monotonic()
-    assert go()[0] == 0
+    code, shown = go()
+    assert (code, shown[0]) == (0, ("seed=0", "waits"))
     assert time.monotonic() - start > 0.8
     outlived.communicate()
+
+
+LOCK = """
+import fcntl
+lock = open(place / ".lock", "a")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    print("error: another trainer is running here", file=sys.stderr)
+    sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize("outcome", [0, 70])
+def test_a_point_that_another_sweep_was_quicker_to_start_is_left_to_it(sweep, tmp_path, outcome):
+    """Its trainer ends as refused; what the other one made of the point is its outcome here."""
+    points, _ = sweep(
+        "if (place / 'starts').read_text() != 'x':\n    sys.exit(1)  # it was started again\n"
+        "print('error: another trainer is running here', file=sys.stderr); sys.exit(2)", ""
+    )  # fmt: skip
+    watcher, record = Watcher(), Record(tmp_path)
+    watcher.waits = lambda point: record.add(point, "train", outcome, 1.0)  # by the other sweep
+    assert run(points, tmp_path, 1, None, watcher) == outcome
+    assert watcher.shown[1] == ("seed=0", outcome, "error: another trainer is running here")
+    assert [point.starts for point in points] == [1, 1]
+
+
+def test_two_sweeps_in_one_directory_share_its_points(sweep, tmp_path):
+    """Each point is trained once, by one of them, and both end well."""
+    seconds = f"{LOCK}\ntime.sleep(0.3)"
+    points, go = sweep(seconds, seconds)
+    other = threading.Thread(target=lambda: ended.append(_alone(points, tmp_path)))
+    ended: list[int] = []
+    other.start()
+    ended.append(go()[0])
+    other.join()
+    assert ended == [0, 0]
+    rows = read_rows(tmp_path / "sweep.jsonl", "code")
+    assert [row["code"] for row in rows] == [0] * len(rows)
+    assert {row["point"] for row in rows} == {"seed=0", "seed=1"}
+
+
+def _alone(points, directory) -> int:
+    """Run a sweep outside the main thread, which alone may handle signals."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "_stop_signals", lambda jobs: contextlib.nullcontext([]))
+        return run(points, directory, 1, None, Watcher())
 
 
 def test_a_point_that_was_killed_in_further_training_is_resumed(sweep):

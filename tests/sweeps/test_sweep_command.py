@@ -209,6 +209,19 @@ def test_a_training_point_prints_progress_periodically(place, capsys, monkeypatc
     assert "model.d_ff=8  step 80 of 320  4 steps/s  60 s left" in capsys.readouterr().err
 
 
+def test_a_point_that_waits_is_said_to_wait(place, capsys, monkeypatch):
+    """For a trainer that outlived a killed sweep: nothing has started here yet."""
+    monkeypatch.setattr(sweep_progress, "_EVERY", 0.0)
+    monkeypatch.setattr(sweep, "_TICK", 0.01)
+    looks = iter([True] * 5)
+    monkeypatch.setattr(Point, "busy", lambda self: next(looks, False))
+    monkeypatch.setattr(Point, "train_command", lambda self: [sys.executable, "-c", ""])
+    command.main([CONFIG, f"--workdir={place}", "--grid=model.d_ff=8"])
+    shown = capsys.readouterr().err
+    assert shown.count("waits    model.d_ff=8: another trainer is running here\n") == 1
+    assert shown.index("waits    ") < shown.index("train  model.d_ff=8")
+
+
 def test_a_table_needs_no_config(tmp_path, capsys):
     for d_ff, factor in ((32, 1.5), (64, 1.0)):
         trained(tmp_path / f"s/model.d_ff={d_ff}", with_field(EXPERIMENT, "model.d_ff", d_ff),

@@ -15,13 +15,14 @@ from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.search.speculative import LOOKUPS
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import Draft
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 from transformer_jax.models import lora
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import make_mesh, replicated
-from transformer_jax.workdir import WorkDir
+from transformer_jax.workdir import WorkDir, run_and_checkpoint
 
 
 class Stored(NamedTuple):
@@ -79,9 +80,8 @@ def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> 
     if name in LOOKUPS:
         return None
     named = f"config.decoding.draft={name!r}: "
-    path, at, checkpoint = name.rpartition("@")
     try:
-        stored = read(path, checkpoint) if at else read(name)
+        stored = read(*run_and_checkpoint(name))
     except UserError as error:
         raise UserError(f"{named}{error}") from None
     if stored.tokenizers.digest != tokenizers.digest:
@@ -144,7 +144,7 @@ class Companions:
     ) -> list[PromptCache]:  # fmt: skip
         """Return the prompt caches of all models, followed by that of the draft."""
         pairs = [*zip(models, params, strict=True)] + ([tuple(draft)] if draft else [])
-        place = Path(directory)
+        place = user_path(directory)
         for model, mine in pairs:  # hashing parameters takes time
             key = id(mine), place
             if key not in self._caches:

@@ -17,12 +17,12 @@ from ml_collections import ConfigDict
 
 from transformer_jax.choices import did_you_mean, pick
 from transformer_jax.config import TAKE_PARTS
-from transformer_jax.disk import exit_code
+from transformer_jax.disk import exit_code, user_path
 from transformer_jax.door import door, override, value_at
 from transformer_jax.errors import UserError, explained
-from transformer_jax.messages import warn_on_stderr
+from transformer_jax.messages import warn_on_stderr, write_any_text
 from transformer_jax.parts import admit, admit_named
-from transformer_jax.workdir import WorkDir
+from transformer_jax.workdir import WorkDir, config_file
 
 # Help of options that several commands have.
 WORKDIR = "the work directory of a run, as train.py writes it"
@@ -37,10 +37,20 @@ CHECKPOINTS = (
 
 _OVERRIDES = """\
 --config.FIELD=VALUE sets a field of the config and may be repeated, as in
---config.decoding.beam_size=8. To list the fields and what they mean:
+--config.decoding.beam_size=8. Commas separate several values; a value that has
+some itself is quoted, as in --config.tokenizer.symbols='",",;', or in brackets, as
+in a pattern like x{1,3}. To list the fields and what they mean:
 transformer-jax config [GROUP or GROUP.FIELD]"""
 
 _command: ContextVar[str | None] = ContextVar("_command", default=None)  # "transformer-jax score"
+
+
+# Arguments that are paths, or begin with one as in PATH:VARIANT, though not of the type Path.
+_PLACES = ("workdir", "config", "output", "run", "libtpu")
+
+
+def _expanded(path: Any) -> Any:
+    return type(path)(user_path(path))
 
 
 class _Admit(argparse.Action):
@@ -69,6 +79,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         raise UserError(f"{message}; see --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Read arguments as argparse does; in paths, ~ is the home directory."""
+        known, rest = super().parse_known_args(args, namespace)
+        for action in self._actions:
+            found = getattr(known, action.dest, None)
+            if found is not None and (action.type is Path or action.dest in _PLACES):
+                paths = [_expanded(x) for x in found] if isinstance(found, list) else None
+                setattr(known, action.dest, paths or _expanded(found))
+        return known, rest
 
     def read(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
         """Return the arguments and the overrides (path, text), in order."""
@@ -100,7 +120,7 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
     Raises:
       UserError: if there is no such file, or it or an override is wrong.
     """
-    of_run = Path(spec).is_dir()
+    of_run = user_path(spec).is_dir()
     config = door(WorkDir(spec).experiment()) if of_run else _run(spec)
     for field, text in overrides:
         if field in TAKE_PARTS:
@@ -112,14 +132,14 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
 
 
 def _run(spec: str) -> ConfigDict:
-    path, colon, argument = _config_file(spec)
+    path, argument = _config_file(spec)
     try:
         get_config = runpy.run_path(str(path)).get("get_config")
         if get_config is None:
             raise UserError("defines no get_config; see configs/base.py")
-        if colon and not inspect.signature(get_config).parameters:
+        if argument is not None and not inspect.signature(get_config).parameters:
             raise UserError(f"has no variants; leave out :{argument}")
-        config = get_config(argument) if colon else get_config()
+        config = get_config() if argument is None else get_config(argument)
         if not isinstance(config, ConfigDict):
             raise UserError("get_config must return a ConfigDict; see configs/base.py")
     except ValueError as error:
@@ -136,23 +156,23 @@ def load_variants(spec: str) -> dict[str, Any]:
     Raises:
       UserError: if there is no such file, or it is wrong.
     """
-    path, _, _ = _config_file(spec)
+    path, _ = _config_file(spec)
     try:
         return dict(runpy.run_path(str(path)).get("VARIANTS", {}))
     except (Exception, SystemExit) as error:
         raise UserError(explained(path, error)) from None
 
 
-def _config_file(spec: str) -> tuple[Path, str, str]:
-    name, colon, argument = spec.partition(":")
-    path, ours = Path(name), {p.stem: p for p in sorted(_configs().glob("*.py"))}
+def _config_file(spec: str) -> tuple[Path, str | None]:
+    name, argument = config_file(spec)
+    path, ours = user_path(name), {p.stem: p for p in sorted(_configs().glob("*.py"))}
     if not path.is_file() and path.parent in (Path(), Path("configs")) and path.stem in ours:
         path = ours[path.stem]
     if not path.is_file():
         near = [f"configs/{p.name}" for p in ours.values()]
         known = f"; there are {', '.join(near)}" if near else ""
         raise UserError(f"--config={spec}: no file {path}{did_you_mean(name, near)}{known}")
-    return path, colon, argument
+    return path, argument
 
 
 def _configs() -> Path:
@@ -187,6 +207,7 @@ def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
     def entry() -> None:
         absl_logging.set_verbosity(absl_logging.ERROR)  # users need no remarks of libraries
         _open_closed_streams()
+        write_any_text()
         warn_on_stderr()
         try:
             code = main(sys.argv[1:])

@@ -23,7 +23,7 @@ from transformer_jax.reports.paired import TESTS
 from transformer_jax.reports.systems import System, check, read_system
 from transformer_jax.reports.units import units
 from transformer_jax.sweeps.scores import spelled
-from transformer_jax.workdir import WorkDir
+from transformer_jax.workdir import WorkDir, run_and_checkpoint
 
 
 def main(argv: Sequence[str]) -> int:
@@ -102,8 +102,8 @@ def place_of(text: str) -> tuple[WorkDir, str | None]:
 
 
 def _parts(text: str) -> tuple[WorkDir, str | None]:
-    path, at, checkpoint = text.rpartition("@")
-    return (WorkDir(path), checkpoint) if at else (WorkDir(text), None)
+    path, checkpoint = run_and_checkpoint(text)
+    return WorkDir(path), checkpoint
 
 
 def _references(run: str, split: str, file: Path | None) -> list[str]:

@@ -101,16 +101,23 @@ def _translate(
     with LineProgress(len(corpus)) as progress:
         evaluation = evaluate(trained, *given, decoding, split, name, stem, progress.watch, book)
     result = evaluation.result
+    lines = []
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
-        print(line, *filter(None, [scored["signature"]]), sep="\n    ")
-    for note in result.get("notes", ()):
-        print(note)
-    print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
+        lines.append("\n    ".join([line, *filter(None, [scored["signature"]])]))
+    lines += result.get("notes", ())
+    lines.append(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
     if decoding.draft is not None:
-        print(f"drafts: {trained.translator(decoding).acceptance}")
-    # Only now: the scores are shown even if the disk fails.
-    evaluation.write(stem)
-    print(f"written to {stem}.*")
+        lines.append(f"drafts: {trained.translator(decoding).acceptance}")
+    _report(evaluation, stem, lines, f"written to {stem}.*")
+
+
+def _report(evaluation: Any, stem: str, lines: Sequence[str], last: str) -> None:
+    """Write the scores, and print them even if the disk fails."""
+    try:
+        evaluation.write(stem)
+    finally:
+        print(*lines, sep="\n")
+    print(last)
 
 
 def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
@@ -118,9 +125,8 @@ def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: 
 
     evaluation = evaluate(trained, corpus, split, name)
     result = evaluation.result
-    print(*result["details"], sep="\n")
-    evaluation.write(stem)
-    print(f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json")
+    last = f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json"
+    _report(evaluation, stem, result["details"], last)
 
 
 def _forecast(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
@@ -128,27 +134,24 @@ def _forecast(trained: Any, corpus: sources.Corpus, split: str, name: str, stem:
 
     evaluation = evaluate(trained, corpus, split, name)
     result = evaluation.result
-    print(*result["details"], sep="\n")
-    evaluation.write(stem)
-    print(f"{result['sentences']:,} windows x {result['channels']} channels x {result['horizon']} "
-          f"rows; written to {stem}.json")  # fmt: skip
+    last = (f"{result['sentences']:,} windows x {result['channels']} channels x "
+            f"{result['horizon']} rows; written to {stem}.json")  # fmt: skip
+    _report(evaluation, stem, result["details"], last)
 
 
 def _reconstruct(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
     from transformer_jax.evaluation.reconstructions import evaluate
 
     evaluation = evaluate(trained, corpus, split, name)
-    print(*evaluation.result["details"], sep="\n")
-    evaluation.write(stem)
-    print(f"{evaluation.result['sentences']:,} pictures; written to {stem}.json")
+    result = evaluation.result
+    last = f"{result['sentences']:,} pictures; written to {stem}.json"
+    _report(evaluation, stem, result["details"], last)
 
 
 def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
     module = f"transformer_jax.evaluation.{trained.experiment.objective.record.evaluated}"
     evaluation = importlib.import_module(module).evaluate(trained, corpus, split, name)
-    print(*evaluation.result["details"], sep="\n")
-    evaluation.write(stem)
-    print(f"written to {stem}.*")
+    _report(evaluation, stem, evaluation.result["details"], f"written to {stem}.*")
 
 
 def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Corpus:

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from transformer_jax.data.files import check_unpacked
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
+from transformer_jax.messages import write_any_text
 
 log = logging.getLogger("transformer_jax")
 
@@ -33,7 +35,7 @@ class Input:
 
     def __init__(self, file: Any, name: str) -> None:
         self._file, self._name = file, name
-        self._warned = False
+        self._warned = self._begun = False
 
     def blocks(self, size: int) -> Iterator[list[str]]:
         """Yield lists of at most `size` lines, fewer if no more arrive for a moment.
@@ -83,10 +85,14 @@ class Input:
 
     def _read(self) -> bytes:
         try:
-            return self._file.read1(_CHUNK)
+            chunk = self._file.read1(_CHUNK)
         except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self._name}: cannot be read ({reason})") from None
+        if not self._begun:
+            check_unpacked(chunk, self._name)
+        self._begun = True
+        return chunk
 
     def _ready(self) -> bool:
         """Wait a moment for input; return whether there is any. A file is always ready."""
@@ -141,10 +147,10 @@ def write_to(path: Path | None) -> Iterator[IO[str]]:
       UserError: if it cannot be opened.
       DiskError: if the disk does not take it all.
     """
-    how = {"encoding": "utf-8", "newline": "\n"}
     if path is None:
+        write_any_text()
         stdout: Any = sys.stdout
-        stdout.reconfigure(**how)
+        stdout.reconfigure(newline="\n")
         try:
             yield stdout
         except BrokenPipeError:
@@ -152,6 +158,7 @@ def write_to(path: Path | None) -> Iterator[IO[str]]:
         except OSError as error:
             raise DiskError(f"standard output cannot be written: {error.strerror}") from None
         return
+    how = {"encoding": "utf-8", "errors": "backslashreplace", "newline": "\n"}
     with writing(f"--output={path}", path.parent), _open("--output", path, "wt", **how) as file:
         yield file
 

@@ -14,7 +14,7 @@ from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, INTERRUPTED, Record
 from transformer_jax.sweeps.table import best_validation, training_minutes
 from transformer_jax.training.heartbeat import progress_line
-from transformer_jax.workdir import read_rows
+from transformer_jax.workdir import TAKEN, read_rows
 
 _EVERY = 60.0  # seconds between lines for a point without a terminal
 _ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be resumed"}
@@ -41,10 +41,16 @@ class Bars:
                 escape(point.name), total=total, status=""
             )
 
+    def waits(self, point: Point) -> None:
+        """Report that another trainer has the directory of a point."""
+        line = f"waits    {point.name}: {TAKEN}"
+        self._bars.console.print(escape(line), highlight=False, soft_wrap=True)
+
     def running(self, points: Sequence[Point]) -> None:
         """Update the bars, or print the progress of each point from time to time."""
         for point in points if self._bars.disable else ():
-            if time.monotonic() - self._said[point.name] >= _EVERY:
+            since = self._said.setdefault(point.name, time.monotonic())  # it may only wait as yet
+            if time.monotonic() - since >= _EVERY:
                 self._said[point.name] = time.monotonic()
                 self._bars.console.print(escape(_place(point)), highlight=False, soft_wrap=True)
         if self._bars.disable:

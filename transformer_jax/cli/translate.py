@@ -11,6 +11,7 @@ from typing import Any
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.config import DecodingConfig
+from transformer_jax.data.files import check_unpacked
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
 
@@ -118,12 +119,24 @@ def check_files(arguments: argparse.Namespace) -> None:
             source.stat()
         except OSError as error:
             raise UserError(f"--input={source}: cannot be opened ({error.strerror})") from None
+        if source.is_file() and source.suffix != ".gz":  # a pipe is read only once
+            check_unpacked(_head(source), f"--input={source}")
     if path is None:
         return
+    if path.suffix in (".xz", ".zst", ".bz2", ".zip", ".lz4", ".7z"):
+        raise UserError(f"--output={path}: only .gz is written compressed; leave out {path.suffix}")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UserError(f"--output={path}: must be a file in a directory that exists")
     if source is not None and path.exists() and path.samefile(source):
         raise UserError(f"--output={path}: is the input; name another file")
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(16)
+    except OSError as error:
+        raise UserError(f"--input={path}: cannot be opened ({error.strerror})") from None
 
 
 def _translate(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 
 
@@ -24,7 +25,7 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     values: list[np.ndarray] = []
     labels: list[str] = []
     for part in getattr(config, split):
-        path = Path(config.directory or ".") / f"{part}.npz"
+        path = user_path(config.directory or ".") / f"{part}.npz"
         found = _read(path, config, split)
         src, tgt = found[config.source_language], found[config.target_language]
         if src.ndim < 2:

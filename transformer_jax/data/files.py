@@ -7,6 +7,31 @@ from pathlib import Path
 
 from transformer_jax.errors import UserError
 
+# The first bytes of compressed files, what they are called, and what unpacks them.
+_PACKED = (
+    (b"\x1f\x8b", "gzip", "gunzip -k"),
+    (b"\xfd7zXZ\x00", "xz", "xz -dk"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
+    (b"BZh", "bzip2", "bzip2 -dk"),
+    (b"PK\x03\x04", "zip", "unzip"),
+    (b"7z\xbc\xaf\x27\x1c", "7-zip", "7z x"),
+    (b"\x04\x22\x4d\x18", "lz4", "lz4 -d"),
+)
+
+
+def check_unpacked(head: bytes, name: object) -> None:
+    """Check by the first bytes of a text that it is not compressed.
+
+    Raises:
+      UserError: if it is; the message begins with `name`.
+    """
+    for magic, kind, command in _PACKED:
+        if head.startswith(magic) and (kind != "bzip2" or head[4:10] == b"1AY&SY"):
+            raise UserError(
+                f"{name}: is compressed ({kind}); unpack it first, with `{command}` for example: "
+                "of compressed files only those named .gz are read"
+            )
+
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a UTF-8 file, plain or .gz.
@@ -47,6 +72,7 @@ def _read(path: Path) -> bytes:
             raw = gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
+    check_unpacked(raw, path)
     return raw.removeprefix(b"\xef\xbb\xbf")
 
 

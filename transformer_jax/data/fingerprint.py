@@ -29,7 +29,7 @@ def fingerprint(*sides: Sequence) -> str:
     if all(side.made if isinstance(side, Texts) else not len(side) for side in sides):
         return name
     place = cache_dir() / "lines" / f"{name}.fingerprint"
-    kept = place.read_text(errors="replace") if place.is_file() else ""
+    kept = place.read_text(encoding="utf-8", errors="replace") if place.is_file() else ""
     if not re.fullmatch("[0-9a-f]{32}", kept):
         kept = _content(sides)
         with writing(f"the fingerprint of a text in the cache {cache_dir()}", place.parent):

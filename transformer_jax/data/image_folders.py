@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transformer_jax.config import DataConfig
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 
 
@@ -36,7 +37,7 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
 
 
 def _files(config: DataConfig, split: str, part: str) -> list[Path]:
-    folder = Path(config.directory or ".") / part
+    folder = user_path(config.directory or ".") / part
     endings = {ending for ending, form in Image.registered_extensions().items() if form != "PDF"}
     found = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in endings)
     if not found:

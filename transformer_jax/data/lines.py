@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.files import not_utf8, read_lines
+from transformer_jax.data.files import check_unpacked, not_utf8, read_lines
 from transformer_jax.data.texts import Texts
-from transformer_jax.disk import cache_dir, writing
+from transformer_jax.disk import cache_dir, locked, writing
 from transformer_jax.errors import UserError
 
 HELD = 2**26  # largest file, in bytes, to be held in memory; a compressed one counts four times
@@ -127,15 +127,19 @@ def lines_of(path: Path) -> Sequence[str]:
     origin = f"{path.resolve()} {tuple(stamp)}"
     name = hashlib.blake2b(origin.encode(), digest_size=16).hexdigest()
     plain, offsets = path, cache_dir() / "lines" / f"{name}.offsets"
-    with writing(f"the line offsets of {path}", offsets):
-        offsets.parent.mkdir(parents=True, exist_ok=True)
-        if packed:
-            plain = offsets.with_suffix(".txt")
-            _unpack(path, plain)
-            stamp = Stamp.of(plain)
-        if not _fits(offsets, stamp):
-            _index(path, plain, offsets)
-    if not packed and Stamp.of(path) != stamp:
+    if packed:
+        plain = offsets.with_suffix(".txt")
+    if not _fits(offsets, plain):
+        with writing(f"the line offsets of {path}", offsets):
+            offsets.parent.mkdir(parents=True, exist_ok=True)
+            with locked(offsets):  # another run may be at it, and would replace what this one reads
+                if packed:
+                    _unpack(path, plain)
+                if not _fits(offsets, plain):
+                    _index(path, plain, offsets)
+    if packed:
+        stamp = Stamp.of(plain)
+    elif Stamp.of(path) != stamp:
         raise changed(path)
     return Lines(_Content(plain, stamp), np.asarray(np.memmap(offsets, np.int64, "r")), origin)
 
@@ -144,7 +148,7 @@ def _unpack(path: Path, plain: Path) -> None:
     """Decompress a file, unless that has been done."""
     if plain.exists():
         return
-    partial = plain.with_name(f"{plain.name}.{os.getpid()}.partial")
+    partial = plain.with_name(f"{plain.name}.partial")
     try:
         with gzip.open(path) as file, open(partial, "wb") as out:
             shutil.copyfileobj(file, out, _BLOCK)
@@ -155,23 +159,25 @@ def _unpack(path: Path, plain: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _fits(offsets: Path, stamp: Stamp) -> bool:
-    """Return whether the cached offsets belong to a file with this stamp."""
+def _fits(offsets: Path, plain: Path) -> bool:
+    """Return whether the cached offsets belong to an uncompressed file as it is now."""
     try:
         with open(offsets, "rb") as file:
             file.seek(-8, os.SEEK_END)
-            return int.from_bytes(file.read(8), "little") == stamp.size
+            return int.from_bytes(file.read(8), "little") == Stamp.of(plain).size
     except OSError:
         return False
 
 
 def _index(path: Path, plain: Path, offsets: Path) -> None:
     """Write the starts of the lines of a file, and the end of the last one."""
-    partial = offsets.with_name(f"{offsets.name}.{os.getpid()}.partial")
+    partial = offsets.with_name(f"{offsets.name}.partial")
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         with open(plain, "rb") as file, open(partial, "wb") as out:
-            here = len(_MARK) if file.read(len(_MARK)) == _MARK else 0
+            head = file.read(16)
+            check_unpacked(head, path)
+            here = len(_MARK) if head.startswith(_MARK) else 0
             begins = file.seek(here)
             out.write(np.int64(here).tobytes())
             while block := file.read(_BLOCK):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 
 _PART = re.compile(r"(.+?)(?:\[(\d*):(\d*)\])?")
@@ -26,7 +27,7 @@ def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[
     found: list[np.ndarray] = []
     for part in getattr(config, split):
         name, first, last = _PART.fullmatch(part).groups()  # type: ignore[union-attr]
-        path = Path(config.directory or ".") / f"{name}.csv"
+        path = user_path(config.directory or ".") / f"{name}.csv"
         values = read(path, config, split)
         begin, end = int(first or 0), int(last or len(values))
         if not begin < end <= len(values):

@@ -47,7 +47,7 @@ class GrowingSide:
             os.truncate(path, done.size)
         write_text(self._journal_path, rows)
         self._files = [open(path, "ab") for path in self._paths]  # noqa: SIM115 (closed by `close`)
-        self._journal = open(self._journal_path, "a")  # noqa: SIM115
+        self._journal = open(self._journal_path, "a", encoding="utf-8")  # noqa: SIM115
         self._total = 0
         if self.lines:
             self._total = int(np.fromfile(self._paths[1], np.int64, offset=8 * self.lines)[0])
@@ -58,7 +58,8 @@ class GrowingSide:
         """Return the number of lines that are intact, the sums, and the journal up to there."""
         lines, sums, kept = 0, [Sum(), Sum()], ""
         with open(self._paths[0], "rb") as ids, open(self._paths[1], "rb") as offsets:
-            for row in self._journal_path.read_text(errors="replace").splitlines():
+            journal = self._journal_path.read_text(encoding="utf-8", errors="replace")
+            for row in journal.splitlines():
                 try:
                     count, *written = json.loads(row)
                     expected = [Sum(*one) for one in written]

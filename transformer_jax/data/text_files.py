@@ -8,6 +8,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.files import names_in, read_parallel, read_text
 from transformer_jax.data.lines import lines_of
 from transformer_jax.data.texts import joined
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 
 _LISTED = 20  # file names in a message
@@ -53,7 +54,7 @@ def place(config: DataConfig, split: str, number: int, source: bool) -> str:
 
 
 def _find(config: DataConfig, split: str, name: str) -> Path:
-    directory = Path(config.directory or ".")
+    directory = user_path(config.directory or ".")
     for path in (directory / name, directory / f"{name}.gz"):
         if path.is_file():
             return path

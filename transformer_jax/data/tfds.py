@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 
 _CHUNK = 10_000  # rows per read: one at a time is four times slower
@@ -71,15 +72,16 @@ def _builder(config: DataConfig) -> Any:
     known = name.isidentifier() and importlib.util.find_spec(module) is not None
     if known:
         importlib.import_module(module)
+    place = None if config.directory is None else str(user_path(config.directory))
     try:
-        builder = tfds.builder(config.name, data_dir=config.directory, file_format="array_record")
+        builder = tfds.builder(config.name, data_dir=place, file_format="array_record")
     except tfds.core.registered.DatasetNotFoundError:
         raise UserError(f"config.data.name={config.name!r}: TFDS has no such data set") from None
     except (ValueError, AssertionError) as error:  # no such configuration or version
         reason = " ".join(str(error).split())
         raise UserError(f"config.data.name={config.name!r}: {reason}") from None
     if not Path(builder.data_dir, "dataset_info.json").exists():
-        where = f", data_dir={config.directory!r}" if config.directory else ""
+        where = f", data_dir={place!r}" if place else ""
         raise UserError(
             f"config.data.name={config.name!r}: not prepared, looked in {builder.data_dir}. "
             'Prepare it once with: python -c "import tensorflow_datasets as tfds'

@@ -1,6 +1,5 @@
 """Tokenised text, written once to memory-mapped arrays that later runs and processes share."""
 
-import fcntl
 import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.data.store_files import SIDES, GrowingSide, files_of, finish, intact
 from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.texts import Texts
-from transformer_jax.disk import writing
+from transformer_jax.disk import locked, writing
 from transformer_jax.progress import LineProgress
 from transformer_jax.vocabulary import OURS, Special
 
@@ -110,11 +109,8 @@ def open_store(
         need = _need(corpus) * (1 + (frame.cut != "line")) * times
         with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
-            with open(directory.with_suffix(".lock"), "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # released with the process
-                store = _read(
-                    directory, tokenizers
-                )  # another process may have written it meanwhile
+            with locked(directory):
+                store = _read(directory, tokenizers)  # another process may have written it by now
                 if store is None:
                     _write(corpus, tokenizers, directory, sampling, frame, processes)
                     store = _read(directory, tokenizers)

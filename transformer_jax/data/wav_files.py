@@ -12,6 +12,7 @@ import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.files import read_lines
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 
 _PART = re.compile(r"(.+?)\[(\w+):(!?)(.+)\]")
@@ -80,7 +81,7 @@ def open_sound(path: str | Path) -> Sound:
       UserError: if it cannot be opened, or is not 16-bit, single-channel and complete.
     """
     try:
-        return read(Path(path).read_bytes(), str(path))
+        return read(user_path(path).read_bytes(), str(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
@@ -108,7 +109,7 @@ def read(content: bytes, place: str) -> Sound:
 
 def _files(config: DataConfig, split: str, name: str) -> Iterator[tuple[str, str, bytes]]:
     """Yield (name, place, content) of each .wav of a part, by name."""
-    folder = Path(config.directory or ".") / name
+    folder = user_path(config.directory or ".") / name
     archive = folder.with_name(f"{folder.name}.zip")
     if folder.is_dir():
         for path in sorted(folder.glob("*.wav")):
@@ -168,7 +169,7 @@ def _manifest(config: DataConfig, split: str, part: _Part) -> dict[str, str]:
             f"config.data.{split}: [{part.group}:{part.value}] needs a group of label_pattern, "
             "which is not set; set --config.data.label_pattern"
         )
-    path = Path(config.directory or ".") / f"{part.name}.tsv"
+    path = user_path(config.directory or ".") / f"{part.name}.tsv"
     if not path.is_file():
         raise UserError(
             f"config.data.{split}: there is no {path.absolute()}, which gives each file its text "

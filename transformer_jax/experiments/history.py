@@ -89,7 +89,10 @@ def commit() -> str | None:
         return None
     ask = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(ask, cwd=_SOURCE, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(
+            ask, cwd=_SOURCE, capture_output=True, encoding="utf-8", errors="replace", timeout=10,
+            check=False,
+        )  # fmt: skip
         return done.stdout.strip() or None
     return None
 
@@ -117,7 +120,7 @@ def machine() -> dict[str, Any]:
 
 def _processor() -> str:
     with suppress(OSError):
-        named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
         if named:
             return named[1]
     return platform.processor() or platform.machine()

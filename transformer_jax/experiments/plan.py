@@ -95,7 +95,8 @@ def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compi
     child = subprocess.run(
         [sys.executable, "-m", "transformer_jax.experiments.plan", topology,
          *parts.homes([*own_parts(experiment)])],
-        input=to_json(experiment), env=environment, text=True, capture_output=True, check=False,
+        input=to_json(experiment), env=environment, capture_output=True, check=False,
+        encoding="utf-8", errors="replace",
     )  # fmt: skip
     lines = child.stdout.strip().splitlines()
     if child.returncode or not lines:

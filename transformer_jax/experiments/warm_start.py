@@ -20,6 +20,7 @@ from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.data.codecs.pair import TokenizerPair, kind_named
 from transformer_jax.data.sources import Corpus
+from transformer_jax.disk import user_path
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.directory import is_directory, read
@@ -27,7 +28,7 @@ from transformer_jax.export.huggingface.special_ids import reads
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
-from transformer_jax.workdir import WorkDir
+from transformer_jax.workdir import WorkDir, run_and_checkpoint
 
 _NOISE = 0.1  # of new pieces around the mean of the old ones, in the latter's standard deviations
 
@@ -126,10 +127,10 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
 def _named(init: InitConfig, read: Callable[[str, str | None], Any], place: str | None) -> Any:
     """Return what `read` gives for a source: its work directory and, if named, its checkpoint."""
     assert place is not None
-    path, at, checkpoint = place.rpartition("@")
     field = "source" if place == init.source else "also"
     try:
-        return read(path, checkpoint) if at else read(place, None)
+        path, checkpoint = run_and_checkpoint(place)
+        return read(str(user_path(path)), checkpoint)
     except UserError as error:
         raise UserError(f"config.init.{field}={place!r}: {error}") from None
 

@@ -72,6 +72,8 @@ def _connect(coordinator: str, num_processes: int | None, process_id: int | None
             f"--process_id={process_id}: must be at least 0 and below "
             f"--num_processes={num_processes}"
         )
+    if not found:
+        _check_port(coordinator, listens=process_id == 0)
     # JAX's SIGTERM handler would interfere with ours, which agrees on a step by itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -84,6 +86,35 @@ def _connect(coordinator: str, num_processes: int | None, process_id: int | None
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--coordinator={coordinator}: {reason}") from None
+
+
+def _check_port(coordinator: str, listens: bool) -> None:
+    """Check HOST:PORT, and for the process that listens there that nobody else does: JAX would end
+    in a segmentation fault.
+
+    Raises:
+      UserError: if it is not an address, or in use.
+    """
+    host, _, text = coordinator.rpartition(":")
+    port = int(text) if text.isdecimal() and len(text) < 6 else 0
+    if not host or not 0 < port < 65536:
+        raise UserError(
+            f"--coordinator={coordinator}: must be HOST:PORT of process 0, with a port from 1 to "
+            "65535, or auto"
+        )
+    if not listens or "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:
+        return
+    try:
+        # As JAX does: at every address of this machine, of IPv4 as well.
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UserError(
+            f"--coordinator={coordinator}: port {port} cannot be used ({reason}); choose another, "
+            "the same for all processes"
+        ) from None
 
 
 def together(what: str) -> None:

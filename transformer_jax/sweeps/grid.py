@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.command_text import listed
 from transformer_jax.door import kind_of
 from transformer_jax.errors import UserError
 
@@ -42,7 +43,7 @@ def read_axis(text: str) -> Axis:
     kind = kind_of(path)
     call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", values)
     if call is None or call[1] not in _RANGES:
-        return _listed(path, _split(values))
+        return _listed(path, tuple(listed(values)))
     return _read_range(text, path, call[1], call[2], kind)
 
 
@@ -84,24 +85,6 @@ def _distinct(axes: Sequence[Axis]) -> None:
     for path in paths:
         if paths.count(path) > 1:
             raise UserError(f"--grid={path}: given twice; name all values at once")
-
-
-def _split(text: str) -> tuple[str, ...]:
-    """Split at commas outside brackets and quotes; quotes around a value are dropped."""
-    parts, depth, quote = [""], 0, ""
-    for character in text:
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"" and not parts[-1].strip():
-            quote = character
-        depth += 0 if quote else (character in "([") - (character in ")]")
-        if character == "," and depth == 0 and not quote:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return tuple(
-        part[1:-1] if re.fullmatch(r"(['\"]).*\1", part) else part for part in map(str.strip, parts)
-    )
 
 
 def _read_range(text: str, path: str, name: str, arguments: str, kind: Any) -> Axis:

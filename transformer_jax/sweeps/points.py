@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import parts
+from transformer_jax import command_text, parts
 from transformer_jax.config import Experiment
 from transformer_jax.config.scores import PROTOCOL
 from transformer_jax.door import differences, own_parts, value_at
@@ -80,7 +80,7 @@ class Point:
     def busy(self) -> bool:
         """Say whether a trainer is running in its directory."""
         try:
-            with open(self.workdir.path / ".lock") as lock:
+            with open(self.workdir.path / ".lock", "rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
@@ -136,7 +136,7 @@ def shown(value: Any) -> str:
 
 def as_text(value: Any) -> str:
     """Return a value in command-line syntax."""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return command_text.as_text(value) if isinstance(value, tuple) else str(value)
 
 
 def name_of(first: str, settings: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from transformer_jax.disk import write_bytes
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.scores import is_scored
-from transformer_jax.workdir import append_row, read_rows
+from transformer_jax.workdir import TAKEN, append_row, read_rows
 
 FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program
 _REFUSED = 2  # the exit code of any program for invalid input
@@ -28,9 +28,12 @@ Program = tuple[str, list[str]]  # its name in the record, its command
 
 
 class Watcher(Protocol):
-    """Callbacks for when a program starts, while it runs, and when it ends."""
+    """Callbacks for when a program starts, while it runs, and when it ends; and for when a point
+    has to wait for another trainer in its directory.
+    """
 
     def started(self, point: Point, program: str) -> None: ...
+    def waits(self, point: Point) -> None: ...
     def running(self, points: Sequence[Point]) -> None: ...
     def ended(self, point: Point, code: int, last_line: str) -> None: ...
 
@@ -91,11 +94,13 @@ class _Job:
     """A point being worked on: its programs, one after the other."""
 
     def __init__(
-        self, point: Point, programs: Sequence[Program], slot: int, record: Record, watcher: Watcher
+        self, point: Point, split: str | None, slot: int, record: Record, watcher: Watcher
     ) -> None:
-        self.point, self.slot = point, slot
-        self._programs, self._record, self._watcher = deque(programs), record, watcher
+        self.point, self.slot, self._split = point, slot, split
+        self._programs = deque(record.due(point, split))
+        self._record, self._watcher = record, watcher
         self._process: subprocess.Popen | None = None
+        self._waited = False  # for another trainer, which may finish what was due here
 
     def send(self, number: int) -> None:
         """Pass a signal on."""
@@ -110,6 +115,9 @@ class _Job:
                 return None
             code = code if code >= 0 else 128 - code
             self._process = None
+            if code == _REFUSED and TAKEN in _text(self._record.log(self.point), self._logged):
+                self._wait()  # another sweep was quicker
+                return INTERRUPTED if stopping else None
             name, _ = self._programs.popleft()
             if name == "train" and code == FINISHED and not self.point.belongs():
                 code = _REFUSED  # finished with other settings, as its last line says
@@ -118,15 +126,28 @@ class _Job:
                 return code
         if stopping:
             return INTERRUPTED
-        if not self.point.busy():  # wait for a trainer that outlived a killed sweep
-            self._launch(environment)
+        if self.point.busy():  # one of another sweep, or that outlived a killed one
+            self._wait()
+            return None
+        if self._waited:
+            self._programs = deque(self._record.due(self.point, self._split))
+            self._waited = False
+            if not self._programs:
+                return self._record.code(self.point) or FINISHED
+        self._launch(environment)
         return None
+
+    def _wait(self) -> None:
+        if not self._waited:
+            self._watcher.waits(self.point)
+        self._waited = True
 
     def _launch(self, environment: dict[str, str]) -> None:
         name, command = self._programs[0]
         self._watcher.started(self.point, name)
         self._start = time.monotonic()
         with open(self._record.log(self.point), "ab") as log:
+            self._logged = log.tell()
             # A new session, so that Ctrl-C reaches it only once: through this process.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -142,14 +163,16 @@ def run(
     Returns 0 if every point is finished, 75 after a signal, else the largest exit code.
     """
     record = Record(directory)
-    waiting = deque((point, programs) for point in points if (programs := record.due(point, split)))
+    waiting = [point for point in points if record.due(point, split)]
     jobs_now: list[_Job] = []
     slots, codes = deque(range(jobs)), []
     with _stop_signals(jobs_now) as signals:
         while jobs_now or (waiting and not signals):
             while waiting and slots and not signals:
-                point, programs = waiting.popleft()
-                jobs_now.append(_Job(point, programs, slots.popleft(), record, watcher))
+                # A sweep beside this one has its points: take another.
+                point = next((point for point in waiting if not point.busy()), waiting[0])
+                waiting.remove(point)
+                jobs_now.append(_Job(point, split, slots.popleft(), record, watcher))
             for job in list(jobs_now):
                 code = job.poll(_environment(job.slot, jobs), bool(signals))
                 if code is not None:
@@ -172,8 +195,13 @@ def _environment(slot: int, jobs: int) -> dict[str, str]:
     return environment
 
 
+def _text(log: Path, start: int = 0) -> str:
+    """Return the text of a log, without its first `start` bytes."""
+    return log.read_bytes()[start:].decode(errors="replace") if log.exists() else ""
+
+
 def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
+    lines = _text(log).split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 

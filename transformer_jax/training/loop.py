@@ -141,7 +141,10 @@ def restore(run: Run, state: TrainState) -> Start:
             damaged[step] = error
     if damaged and start is None:
         reasons = "; ".join(map(str, damaged.values()))
-        raise UserError(f"{reasons}: no checkpoint here is intact; delete them to start again")
+        raise UserError(
+            f"{reasons}: no checkpoint here is intact; rename {run.checkpoints.directory} "
+            "to start again"
+        )
     for step, reason in damaged.items():
         log.warning("%s; set aside as %s", reason, run.checkpoints.set_aside(step))
     start = Start(state, Progress(), None, {}) if start is None else _go_past(run, start)

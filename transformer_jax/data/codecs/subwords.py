@@ -14,6 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, hashed, sampled
+from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
@@ -109,7 +110,7 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
       UserError: if the corpus allows no such vocabulary, or the model cannot be read.
     """
     if config.model is not None:
-        return adopted(Path(config.model), [*symbols, *config.symbols], _surface(config))
+        return adopted(user_path(config.model), [*symbols, *config.symbols], _surface(config))
     # SentencePiece can sample too, but differently in every process: no seed controls it.
     read = _Lines(sampled(lines, config.max_lines))
     model = io.BytesIO()
