@@ -1,5 +1,5 @@
 # On a fresh machine: `make demo` or `make test`. Each sets up .venv.
-.PHONY: setup demo test quick e2e check oracle clean
+.PHONY: setup demo test quick e2e check oracle versions clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -54,6 +54,10 @@ check: setup
 # Live comparisons with torch and transformers.
 oracle: .venv/bench
 	$(BIN)/python -m pytest -m oracle tests/oracle
+
+# The lowest and the newest JAX allowed, on several Pythons: environments of their own, and an hour.
+versions:
+	.ci/versions
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""Which sentences of the validation split are measured and which are translated."""
+"""Which sentences of the validation split are measured and which are translated, by what model."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import RUN, random_store
+from tiny import MODEL, RUN, VOCAB, random_params, random_store
 from written import with_field
 
 from transformer_jax.data.batch import Ragged
@@ -19,10 +19,14 @@ from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.texts import spread
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding import weights
+from transformer_jax.decoding.text.searching import held
 from transformer_jax.decoding.text.translate import NO_TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
 from transformer_jax.evaluation.validation import make_validation, notes, selected, warnings
+from transformer_jax.models import lora
+from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loss import Sums
 
@@ -66,7 +70,8 @@ def measured(monkeypatch):
         experiment = with_field(dataclasses.replace(RUN, data=DATA), "evaluation.bleu_sentences", 1)
         nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)
-        validate = make_validation(experiment, None, CODECS, corpus, store, plan, mesh)
+        model = build(MODEL, VOCAB, VOCAB)
+        validate = make_validation(experiment, model, CODECS, corpus, store, plan, mesh)
         return validate(())["loss"], max(lengths), named["longest"]
 
     return measure
@@ -83,6 +88,40 @@ def test_long_pairs_are_left_out_of_the_loss(measured):
     assert loss == measured(short, plan)[0]
     assert length <= DATA.max_length
     assert piece == DATA.max_length
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_adapted_matrices_are_whole_before_they_are_rounded(monkeypatch, on_cpu):
+    """A search for validation holds what one with the stored model holds, on CPUs and elsewhere."""
+    maps = ("query", "output", "up", "embedding")
+    rounded = dataclasses.replace(MODEL, compute_dtype="bfloat16")
+    config = dataclasses.replace(rounded, lora_rank=2, lora_maps=maps)
+    model, searched = build(config, VOCAB, VOCAB), []
+
+    def writer(models, *rest, **given):
+        def translate(params, lines):
+            searched.append((models, params))
+            return [NO_TRANSLATION] * len(lines)
+
+        return SimpleNamespace(translate=translate)
+
+    one = Sums(*[np.ones(())] * len(Sums._fields))
+    _, whole = validation._programs(model, RUN.training, make_mesh(RUN.mesh))
+    monkeypatch.setattr(validation, "_programs", lambda *_: (lambda *_: {"tokens": one}, whole))
+    monkeypatch.setattr(validation, "make_writer", writer)
+    experiment = with_field(dataclasses.replace(RUN, data=DATA), "evaluation.bleu_sentences", 1)
+    store, corpus = random_store([(5, 7)]), Corpus([""], [""], "")
+    plan = BucketPlan(store, np.arange(1), DATA, 0)
+    params = random_params(model)
+    make_validation(experiment, model, CODECS, corpus, store, plan, make_mesh(RUN.mesh))(params)
+
+    monkeypatch.setattr(weights, "on_cpu", lambda: on_cpu)
+    weights._cast.clear_cache()
+    (models, found), stored = searched[0], build(rounded, VOCAB, VOCAB)
+    assert models == [stored]
+    theirs = held([stored], jax.jit(lambda params: lora.merged(params, config))(params))
+    jax.tree.map(np.testing.assert_array_equal, held(models, found), theirs)
+    weights._cast.clear_cache()
 
 
 def test_pairs_left_out_are_reported():

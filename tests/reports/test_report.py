@@ -495,6 +495,18 @@ def test_rows_of_a_sweep_are_tested_against_the_first(translated):
     assert found[32] == 1  # another seed with the same output
 
 
+@pytest.mark.parametrize("d_ff", [32, 64])
+@pytest.mark.parametrize("gone", ["eval/test.best.json", "config.json"])
+def test_a_row_of_which_a_seed_cannot_be_tested_has_no_mark(translated, d_ff, gone):
+    """Its points are not scored, or missing in one of the two rows."""
+    (translated.path / f"model.d_ff={d_ff},seed=2" / gone).unlink()
+    rows = sweep_rows.tabulated(translated.path, "test")
+    sweep_rows.compare(rows, "test")
+    assert [row.p_values for row in rows] == [{}, {}]
+    assert "*" not in table.as_text(rows)
+    assert ' p"' not in table.as_csv(rows).splitlines()[0]
+
+
 def test_variants_have_their_published_figures(tmp_path):
     for variant, d_ff in (("base", 32), ("C-wide", 64)):
         trained(tmp_path / f"s/{variant}", with_field(EXPERIMENT, "model.d_ff", d_ff))

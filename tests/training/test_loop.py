@@ -58,13 +58,17 @@ class Clock:
 class Scene:
     """A run in a directory, made of stand-ins."""
 
-    def __init__(self, directory, scores=(), bad_from=math.inf, validation_seconds=0, **training):
+    def __init__(
+        self, directory, scores=(), bad_from=10**6, bad_until=10**6, validation_seconds=0,
+        **training,
+    ):  # fmt: skip
         self.config = TrainingConfig(log_every=2, **training)
         self.workdir = WorkDir(directory)
         self.workdir.path.mkdir(exist_ok=True)
         self.clock, self.validated = Clock(), []
         self.scores, self.validation_seconds = iter(scores), validation_seconds
-        self.bad_from = jnp.asarray(min(bad_from, 10**6), jnp.int32)
+        self.bad = jnp.asarray([bad_from, bad_until], jnp.int32)
+        self.calls: list[int] = []
         self.progress = Progress()
         experiment = Experiment(
             data=DATA,
@@ -79,8 +83,24 @@ class Scene:
         self.run = Run(*parts, self.times)
 
     def step(self, state, batch, count):
-        self.clock.now += 10
-        return _count(state, batch, self.bad_from)
+        self.calls.append(count)
+        self.clock.now += 10 * count
+        if count == 1:
+            return _count(state, batch, self.bad)
+        each = []
+        for i in range(count):
+            state, metrics = _count(state, jax.tree.map(operator.itemgetter(i), batch), self.bad)
+            each.append(metrics)
+        return state, jax.tree.map(lambda *x: jnp.stack(x), *each)
+
+    def change(self, every=1, **training):
+        """Change how it goes on: fields of training, and how often it saves and validates."""
+        self.run.experiment = dataclasses.replace(
+            self.run.experiment,
+            training=dataclasses.replace(self.config, **training),
+            checkpoint=CheckpointConfig(every_steps=every, best_by="loss"),
+            evaluation=EvaluationConfig(every_steps=every, bleu_sentences=0),
+        )
 
     def validate(self, params):
         self.clock.now += self.validation_seconds
@@ -106,9 +126,9 @@ class Scene:
 
 
 @jax.jit
-def _count(state, batch, bad_from):
-    """Count updates, skipping those from `bad_from` on."""
-    bad = state.step + 1 >= bad_from
+def _count(state, batch, bad):
+    """Count updates, skipping those in the range `bad`."""
+    bad = (state.step + 1 >= bad[0]) & (state.step + 1 < bad[1])
     bad_steps = jnp.where(bad, state.bad_steps + 1, 0)
     tokens = (batch.tgt.seg > 0).sum().astype(jnp.float32)
     updates = state.params["updates"] + (1 - bad)
@@ -200,6 +220,28 @@ def test_too_many_bad_updates_in_a_row_end_the_run(tmp_path, monkeypatch):
     assert scene.validated == [1, 2, 2, 2]
 
 
+@pytest.mark.parametrize("first", [1, 3, 4, 5])
+@pytest.mark.parametrize(("count", "every"), [(1, 1), (1, 2), (1, 4), (4, 4), (12, 12)])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_row_of_bad_updates_ends_the_run_wherever_it_falls(
+    tmp_path, monkeypatch, first, count, every, resumed
+):
+    """Inside a call, across calls, saves and a restart, or at their ends; a shorter one does not,
+    and nothing behind the limit is saved.
+    """
+    scene = Scene(tmp_path, bad_from=first, bad_until=first + 3, max_bad_steps=3)
+    if resumed:
+        scene.change(every, steps=min(4, count * every), steps_per_execution=min(4, count))
+        outcome = scene.train(monkeypatch)
+        ends = first + 3 <= scene.run.experiment.training.steps + 1
+        assert outcome == (Outcome.DIVERGED if ends else Outcome.FINISHED)
+    scene.change(every, steps=12, steps_per_execution=count)
+    assert scene.train(monkeypatch) == Outcome.DIVERGED
+    assert max(scene.checkpoints.steps(), default=0) < first + 2
+    scene.change(every, steps=12, steps_per_execution=count, max_bad_steps=4)
+    assert scene.train(monkeypatch) == Outcome.FINISHED
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, monkeypatch, number):
     """It ends after the current step, whose validation is made up for at the next start."""
@@ -256,39 +298,17 @@ def test_several_steps_run_in_one_call(tmp_path, monkeypatch):
     """
     plain = Scene(tmp_path / "plain", steps=12)
     plain.train(monkeypatch)
-    scene, calls = Scene(tmp_path / "several", steps=12), []
-    one = scene.step
-
-    def several(state, batch, steps):
-        calls.append(steps)
-        batches = [batch] if steps == 1 else _unstacked(batch, steps)
-        found = []
-        for each in batches:
-            state, metrics = one(state, each, 1)
-            found.append(metrics)
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *found)
-        return state, metrics if steps == 1 else stacked
-
-    scene.run.step = several
+    scene = Scene(tmp_path / "several", steps=12)
     for steps, count, every in ((6, 2, 2), (12, 4, 4)):
-        scene.run.experiment = dataclasses.replace(
-            scene.run.experiment,
-            training=dataclasses.replace(scene.config, steps=steps, steps_per_execution=count),
-            checkpoint=CheckpointConfig(every_steps=every, best_by="loss"),
-            evaluation=EvaluationConfig(every_steps=every, bleu_sentences=0),
-        )
+        scene.change(every, steps=steps, steps_per_execution=count)
         scene.train(monkeypatch)
-    assert calls == [2, 2, 2, 1, 1, 4]
+    assert scene.calls == [2, 2, 2, 1, 1, 4]
     assert scene.last() == 12
     assert scene.validated == [2.0, 4.0, 6.0, 8.0, 12.0]
     found, expected = (
         [row for row in read_rows(x.workdir.metrics) if "loss" in row] for x in (scene, plain)
     )
     assert found == expected  # the counts of tokens, and so the batches
-
-
-def _unstacked(batch, count):
-    return [jax.tree.map(operator.itemgetter(i), batch) for i in range(count)]
 
 
 def test_items_of_skipped_updates_are_logged(tmp_path, monkeypatch, caplog):
@@ -539,3 +559,49 @@ def test_rates_exclude_compilation(tmp_path, monkeypatch):
     scene.train(monkeypatch)
     rates = [row["steps_per_s"] for row in read_rows(scene.workdir.timings)]
     assert rates == [0.1] * 3
+
+
+@pytest.mark.parametrize(("log_every", "rows"), [(2, 12), (5, 4), (12, 2), (24, 1)])
+def test_rows_share_the_time_of_steps_read_together(tmp_path, monkeypatch, log_every, rows):
+    """One call ends several rows, or a row ends within a call: rates are those of one by one."""
+    scene = Scene(tmp_path)
+    scene.config = dataclasses.replace(scene.config, log_every=log_every)
+    scene.change(12, steps=24, steps_per_execution=12)
+    monkeypatch.setattr(loop.time, "monotonic", scene.clock)
+    scene.times = scene.run.times = Times()
+    monkeypatch.setattr(report_module.time, "process_time", scene.clock)
+    scene.train(monkeypatch)
+    found = read_rows(scene.workdir.timings)
+    assert [row["steps_per_s"] for row in found] == [0.1] * rows
+    assert [row["seconds"]["step"] for row in found] == [pytest.approx(10 * log_every)] * rows
+    begun = [max(row["step"] - log_every, (row["step"] - 1) // 12 * 12) for row in found]
+    spent = [10 * (row["step"] - start) for row, start in zip(found, begun, strict=True)]
+    assert [row["processor_seconds"] for row in found] == pytest.approx(spent)  # since a save
+    tokens = [row["target_tokens"] for row in read_rows(scene.workdir.metrics) if "loss" in row]
+    each = np.diff(tokens, prepend=0) / (10 * log_every)
+    np.testing.assert_allclose([row["target_tokens_per_s"] for row in found], each, atol=0.05)
+
+
+def test_no_load_is_not_a_load_of_0(tmp_path):
+    """Steps whose layers of experts were all dropped or frozen do not count in the mean load, also
+    if a run is resumed between them; a row of such steps alone has none.
+    """
+    one = jnp.float32(1)
+
+    def pushed(state, loads):
+        scene = WorkDir(tmp_path), TrainingConfig(log_every=4), jnp.float32, lambda step: []
+        with Report(*scene, state) as report:
+            for step, load in enumerate(loads, state.get("step", 0) + 1):
+                sums = Sums(*[one] * len(Sums._fields))
+                report.push(step, StepMetrics(sums, one, 0 * one, jnp.int32(0), jnp.float32(load)))
+            report.flush()
+        return {"step": report.step, **report.state()}
+
+    state = pushed({}, [2.0, 0.0, 3.0])
+    older = {**state, "window": {k: v for k, v in state["window"].items() if k != "loaded"}}
+    pushed(state, [0.0, 0.0, 0.0, 0.0, 0.0])
+    rows = read_rows(tmp_path / "metrics.jsonl")
+    assert [row["busiest_expert"] for row in rows] == [2.5, None]
+    assert [row["grad_norm"] for row in rows] == [1, 1]
+    pushed(older, [4.0])
+    assert read_rows(tmp_path / "metrics.jsonl")[0]["busiest_expert"] == 9 / 4

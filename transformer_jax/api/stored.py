@@ -45,7 +45,7 @@ def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
     place = WorkDir(workdir)
     experiment = place.experiment()
     tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint, experiment.codecs)
-    model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
+    model: Model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     shapes = nn.unbox(abstract_params(model))
     shardings = replicated(shapes, make_mesh(MeshConfig()))
     like = jax.tree.map(
@@ -64,9 +64,8 @@ def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
     if isinstance(model, Lora):
         params = lora.merged(params, experiment.model)
         optimizer = dataclasses.replace(experiment.optimizer, unfrozen=())
-        plain = lora.without(experiment.model)
-        experiment = dataclasses.replace(experiment, model=plain, optimizer=optimizer)
-        model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
+        model = lora.plain(model)
+        experiment = dataclasses.replace(experiment, model=model.config, optimizer=optimizer)
     return Stored(experiment, model, params, tokenizers, steps, place.path)
 
 

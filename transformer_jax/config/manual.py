@@ -276,7 +276,7 @@ class ModelConfig(Section):
     # its layer's in the batch, or takes from it, if more often. The bias counts where experts are
     # chosen, not in their weights, and so balances them without another loss (Wang et al. 2024,
     # arXiv:2408.15664). 0: no balance. metrics.jsonl shows it: busiest_expert is the load of the
-    # busiest one over that mean.
+    # busiest one over that mean, null where all are frozen.
     balancing_rate: float = number(0.001, 0, 1, of="feed_forwards")
     # biases: which linear maps have one. () as in Llama and T5; ("query", "key", "value") as in
     # Qwen2; all but "key" as in Whisper. "output" is the map after the heads.

@@ -24,6 +24,7 @@ from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval, score, unsuited
+from transformer_jax.models import lora
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import compiler_options, on_every_device, own_copy, place_whole
 from transformer_jax.training.step import make_validation_step
@@ -54,7 +55,7 @@ def make_validation(
     protocol = replace(experiment.evaluation, metrics=(title,))
     data, objective = experiment.data, objective_named(experiment.objective.name)
     units = text_units(experiment, tokenizers.tgt, corpus)
-    sums, gather = _programs(model, replace(experiment.training, steps=1), mesh)
+    sums, whole = _programs(model, replace(experiment.training, steps=1), mesh)
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     if chosen:
         greedy = replace(
@@ -63,7 +64,7 @@ def make_validation(
             cache_block=DecodingConfig.cache_block, shortlist=0,
         )  # fmt: skip
         vectors = isinstance(tokenizers.src, VectorCodec)
-        given = [model], tokenizers, experiment.objective, data, greedy
+        given = [lora.plain(model)], tokenizers, experiment.objective, data, greedy
         translator = make_writer(*given, warn=False, cut=vectors)
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, plus a single shape for anything longer than all of them.
@@ -87,7 +88,7 @@ def make_validation(
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Replicated on every device: a search on sharded parameters would gather at each step.
-            found = translator.translate(own_copy(gather(params)), sources)
+            found = translator.translate(own_copy(whole(params)), sources)
             texts = [item.text for item in found]
             scores[measured] = score(texts, references, protocol)[0].value
         return scores
@@ -97,14 +98,17 @@ def make_validation(
 
 @functools.lru_cache(maxsize=8)
 def _programs(model: Model, config: TrainingConfig, mesh: Mesh) -> tuple[Any, Any]:
-    """Return the compiled programs that sum losses and gather parameters, cached across runs."""
+    """Return the compiled programs that sum losses, and that gather the parameters of the adapted
+    model, cached across runs.
+    """
     everywhere = on_every_device(mesh)
     sums = jax.jit(
         make_validation_step(model, config),
         out_shardings=everywhere,
         compiler_options=compiler_options(mesh),
     )
-    return sums, jax.jit(lambda params: params, out_shardings=everywhere)
+    whole = jax.jit(lambda params: lora.merged(params, model.config), out_shardings=everywhere)
+    return sums, whole
 
 
 def selected(store: TokenStore, config: DataConfig) -> Selection:

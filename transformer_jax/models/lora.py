@@ -12,7 +12,7 @@ from transformer_jax.arrays import Array
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.models.core import Core
-from transformer_jax.models.model import Keys, Output, Stepper
+from transformer_jax.models.model import Keys, Model, Output, Stepper
 from transformer_jax.nn.initializers import named
 
 A, B = "lora_a", "lora_b"  # next to the matrix that they adapt
@@ -54,6 +54,16 @@ class Lora:
     def stepper(self, params: Any) -> Stepper | None:
         """See Model."""
         return self.model.stepper(merged(params, self.config))
+
+
+def plain(model: Model) -> Model:
+    """Return the adapted model, for `merged` parameters; without LoRA the same model.
+
+    Searches and files hold this one: they prepare kernels once, which must then be whole.
+    """
+    if not isinstance(model, Lora):
+        return model
+    return model.model.clone(config=without(model.config))
 
 
 def merged(params: Any, config: ModelConfig) -> Any:

@@ -87,18 +87,23 @@ def tabulated(directory: Path, split: str | None) -> list[table.Row]:
 
 def compare(tabled: Sequence[table.Row], split: str | None) -> None:
     """Test each row of a table against the first on what eval.py stored for a split, comparing
-    points with the same seed, and record the p-values in the rows.
+    points with the same seed, and record in the rows the p-values of scores that were tested with
+    every seed of both.
     """
     base = {point.experiment.seed: point for row in tabled[:1] for point in row.points}
     for row in tabled[1:]:
-        for point in row.points:
-            for column, p in _p_values(base.get(point.experiment.seed), point, split).items():
-                row.p_values[column] = max(p, row.p_values.get(column, 0.0))
+        own = {point.experiment.seed: point for point in row.points}
+        each = [_p_values(base.get(seed), own.get(seed), split) for seed in base | own]
+        for column in each[0]:
+            if all(column in p_values for p_values in each):
+                row.p_values[column] = max(p_values[column] for p_values in each)
 
 
-def _p_values(one: Point | None, other: Point, split: str | None) -> dict[str, float]:
-    """Return the largest p-value of each score's tests; {} unless both points are scored."""
-    if one is None or split is None or not (is_scored(one, split) and is_scored(other, split)):
+def _p_values(one: Point | None, other: Point | None, split: str | None) -> dict[str, float]:
+    """Return the largest p-value of each score's tests; {} unless there are both points, scored."""
+    if one is None or other is None or split is None:
+        return {}
+    if not (is_scored(one, split) and is_scored(other, split)):
         return {}
     try:
         systems = [

@@ -28,8 +28,8 @@ def balanced(params: Any, changed: Any, gradients: Any, rate: float) -> Any:
 
 
 def busiest(gradients: Any) -> Float[Array, ""] | None:
-    """Return how many times the mean load of its layer the busiest expert of all layers has; None
-    without experts.
+    """Return how many times the mean load of its layer the busiest expert of all layers has; 0 if
+    no layer has a load, as each is frozen or dropped; None without experts.
     """
     named = jax.tree_util.tree_leaves_with_path(gradients)
     loads = [leaf for path, leaf in named if _is_bias(path)]

@@ -42,10 +42,14 @@ class Times:
         seconds = {name: self._seconds[name] for name in ("input", "evaluation", "checkpoint")}
         return {"step": whole - sum(seconds.values()), **seconds}
 
-    def lap(self) -> dict[str, float]:
-        """Return the seconds since the last lap by activity, rounded: laps add up to the total."""
-        before, self._lapped = self._lapped, self.seconds()
-        return {name: round(now - before.get(name, 0.0), 3) for name, now in self._lapped.items()}
+    def lap(self, share: float = 1.0) -> dict[str, float]:
+        """Return the seconds since the last lap by activity, or a share of them, which leaves the
+        rest to the next lap; rounded: laps add up to the total.
+        """
+        now, before = self.seconds(), self._lapped
+        lap = {name: share * (now[name] - before.get(name, 0.0)) for name in now}
+        self._lapped = {name: before.get(name, 0.0) + lap[name] for name in now}
+        return {name: round(seconds, 3) for name, seconds in lap.items()}
 
     def summary(self) -> str:
         """Return the shares, as in "step 90 %, input 1 %, evaluation 6 %, checkpoint 3 %"."""

@@ -49,12 +49,15 @@ class Report:
         self._items_of, self._noun = items_of, noun
         self._writes = jax.process_index() == 0  # the others only keep the sums
         window = state.get("window") or {}
-        # States from before weights were counted had a weight of 1 per token.
-        self._window = _EMPTY | {"weight": window.get("tokens", 0.0)} | window
+        # States from before weights were counted had a weight of 1 per token, and those from before
+        # `loaded` had a load in every step.
+        loaded = window.get("steps", 0) if window.get("busiest_expert") else 0
+        older = {"weight": window.get("tokens", 0.0), "loaded": loaded}
+        self._window = _EMPTY | older | window
         self._usual_loss: float | None = state.get("usual_loss")  # running mean
         self.tokens = int(state.get("tokens", 0))
         self.skipped = int(state.get("skipped", 0))
-        self.bad_steps = 0  # updates skipped in a row
+        self.bad_steps = 0  # most updates skipped in a row: several steps are read at a time
         self._pending: tuple[int, StepMetrics] | None = None
         start = int(state.get("step", 0))
         self._rows = 0  # of metrics.jsonl
@@ -62,7 +65,8 @@ class Report:
             self._rows = take_up(workdir, state, scored or {}, config.log_every)
         self._waiting: list[tuple[Path, dict[str, Any]]] = []  # rows not yet on disk
         self._board = Board(workdir.tensorboard, start) if self._writes else None
-        self.step = start
+        self.step = self._read = start  # of those read together, the one reported, and the last
+        self._lapped = start  # the last row's
         self.restart_clock()
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"), BarColumn(None),
@@ -106,14 +110,14 @@ class Report:
     def flush(self) -> None:
         """Read the pending metrics; waits for their step."""
         if self._pending is not None:
-            (last, metrics), self._pending = self._pending, None
-            for step, each in each_step(jax.device_get(metrics), last):
+            (self._read, metrics), self._pending = self._pending, None
+            for step, each in each_step(jax.device_get(metrics), self._read):
                 self._take(step, each)
 
     def _take(self, step: int, metrics: StepMetrics) -> None:
         sums, self.step = metrics.sums, step
         self.tokens += int(sums.tokens)
-        self.bad_steps = int(metrics.bad_steps)
+        self.bad_steps = max(self.bad_steps, int(metrics.bad_steps))
         if metrics.skipped:
             self.skipped += 1
             self._warn_of_items(step, "loss or gradient not finite; update skipped")
@@ -124,6 +128,7 @@ class Report:
             for key, value in (sums._asdict() | metrics.means()).items():
                 window[key] = window.get(key, 0.0) + float(value)
             window["steps"] += 1
+            window["loaded"] += bool(metrics.busiest_expert)
         if step % self._config.log_every == 0:
             self._write(step)
         else:
@@ -153,24 +158,27 @@ class Report:
             "loss": w["loss"] * per_token,
             "nll": w["nll"] * per_token,
             "accuracy": w["correct"] * per_token,
-            **{key: w[key] / w["steps"] if w["steps"] else nan for key in w if key in _MEANS},
+            **{key: w[key] / w[n] if w[n] else nan for key, n in _MEANS.items() if key in w},
             "learning_rate": float(self._schedule(step - 1 - self.skipped)),
             "target_tokens": self.tokens,
             "skipped": self.skipped,
         }
         self._append(self._workdir.metrics, row)
         self._to_board(step, "train", row)
-        seconds = self._elapsed()
-        rate = (self.tokens - self._clock_tokens) / seconds
-        self._rate = (step - self._clock_step) / seconds
+        # Steps read together share their time evenly, so a row may have part of it.
+        share, lap = ((step - n) / (self._read - n) for n in (self._clock_step, self._lapped))
+        elapsed, processor = self._elapsed(), time.process_time() - self._clock_processor
+        rate = (self.tokens - self._clock_tokens) / (share * elapsed)
+        self._rate = (step - self._clock_step) / (share * elapsed)
         rates = {
             "target_tokens_per_s": round(rate, 1),
             "steps_per_s": round(self._rate, 4),
         }
-        spent = round(time.process_time() - self._clock_processor, 3)
+        spent = round(share * processor, 3)
         timing: dict[str, Any] = {"step": step, "time": time.time(), **rates}
-        timing |= {"processor_seconds": spent, "seconds": self._times.lap()}
-        self.restart_clock()
+        timing |= {"processor_seconds": spent, "seconds": self._times.lap(lap)}
+        self._lapped = step
+        self._set_clock((1 - share) * elapsed, (1 - share) * processor)
         self._append(self._workdir.timings, timing)
         self._to_board(step, "rate", rates)
         status = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
@@ -201,7 +209,12 @@ class Report:
 
     def restart_clock(self) -> None:
         """Exclude what happened since the last row, a validation or a save, from the rates."""
-        self._clock, self._clock_processor = time.monotonic(), time.process_time()
+        self._set_clock()
+
+    def _set_clock(self, elapsed: float = 0.0, processor: float = 0.0) -> None:
+        """Count the next row's time from now, on top of what its first steps have taken already."""
+        self._clock = time.monotonic() - elapsed
+        self._clock_processor = time.process_time() - processor
         self._clock_tokens = self.tokens
         self._clock_compiling = self._times.of("compilation")
         self._clock_step = self.step
@@ -246,5 +259,7 @@ class Report:
             self._board.add(step, group, {key: values[key] for key in values if key != "step"})
 
 
-_MEANS = ("grad_norm", "busiest_expert")  # over steps; the second if there are experts
-_EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | {"steps": 0}
+# Mean -> the number of steps that it is over. There are loads if there are experts, and in no step
+# whose layers of experts are all frozen or dropped: that is not a load of 0.
+_MEANS = {"grad_norm": "steps", "busiest_expert": "loaded"}
+_EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | {"steps": 0, "loaded": 0}

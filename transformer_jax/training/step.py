@@ -32,7 +32,7 @@ class StepMetrics(NamedTuple):
     grad_norm: Float[Array, ""]  # before clipping
     skipped: Float[Array, ""]  # 1 if the update was not finite and was skipped
     bad_steps: Any  # such updates in a row, this one included
-    busiest_expert: Any = None  # its load, over the mean of its layer's
+    busiest_expert: Any = None  # its load, over the mean of its layer's; 0 if there is no load
 
     def means(self) -> dict[str, Any]:
         """Return what is averaged over steps, by name."""
