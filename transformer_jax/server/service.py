@@ -44,6 +44,16 @@ class Service:
         self.ready, self.closing = False, False
         self.active = 0  # requests that are being answered
         self._reloading = asyncio.Lock()
+        self._counting, self._counted = threading.Lock(), 0
+
+    def numbers(self, count: int) -> int:
+        """Return the first of the numbers of `count` texts, on which their samples depend. None of
+        them repeats before 2**30 texts, whatever is reloaded meanwhile.
+        """
+        with self._counting:
+            first = 1 + self._counted % 2**30
+            self._counted += count
+            return first
 
     async def start(self) -> None:
         """Compile everything; requests are refused until then."""
