@@ -147,8 +147,8 @@ class TrainedModel(Reading):
 
         A language model's text begins with the prompt; that of a prefix language model or a
         pre-trained encoder-decoder is its answer alone. It ends with EOS, before the first of the
-        `stop_strings`, or after `max_tokens` new pieces; None means 256, or as many as the model
-        has positions for. The state for a long prompt is kept in the directory `prompt_cache`, if
+        `stop_strings`, or after `max_tokens` new pieces; None means 256. Where the model has positions
+        for fewer, greedy and random texts go on with its last half window; others end. The state for a long prompt is kept in the directory `prompt_cache`, if
         given. The other arguments are those of `translate`: `temperature=0.8, seed=1`.
 
         Raises:

@@ -90,7 +90,7 @@ def _parser() -> Parser:
         "default: standard input")  # fmt: skip
     add("--output", type=Path, metavar="FILE", help="default: standard output")
     add("--max-tokens", type=int, metavar="N", help="at most N pieces after each prompt; default: "
-        "256, or the model's limit of positions")  # fmt: skip
+        "256; a window of limited positions slides, except in a beam search")  # fmt: skip
     add("--beam-size", metavar="N", help="the most probable text found; 1: greedy")
     add("--sample", action="store_true", help="random texts")
     for name in SAMPLING:
