@@ -147,9 +147,10 @@ class TrainedModel(Reading):
 
         A language model's text begins with the prompt; that of a prefix language model or a
         pre-trained encoder-decoder is its answer alone. It ends with EOS, before the first of the
-        `stop_strings`, or after `max_tokens` new pieces; None means 256. Where the model has positions
-        for fewer, greedy and random texts go on with its last half window; others end. The state for a long prompt is kept in the directory `prompt_cache`, if
-        given. The other arguments are those of `translate`: `temperature=0.8, seed=1`.
+        `stop_strings`, or after `max_tokens` new pieces; None means 256. Where the model has
+        positions for fewer, greedy and random texts go on with the last half of them, and others
+        end. The state for a long prompt is kept in the directory `prompt_cache`, if given. The
+        other arguments are those of `translate`: `temperature=0.8, seed=1`.
 
         Raises:
           UserError: if the model does not continue prompts, or a prompt and its text are

@@ -158,8 +158,9 @@ def _settings(arguments: argparse.Namespace) -> Any:
             _KEY,
         )
     origins = _origins(arguments.allow_origin)
-    given = {"name": name, "key": key, "allow_origins": origins}
-    return Settings(**given, allow_reload=arguments.allow_reload, **limits)
+    return Settings(
+        name=name, key=key, allow_reload=arguments.allow_reload, allow_origins=origins, **limits
+    )
 
 
 def _origins(given: list[str] | None) -> tuple[str, ...]:

@@ -19,10 +19,11 @@ def with_search(fields: Mapping[str, Any]) -> dict[str, Any]:
     drawn = next((name for name in SAMPLING if name in fields), None)
     search = fields.get("search", "beam" if drawn is None else "sample")
     wrong = drawn if search == "beam" else "beam_size" if search == "sample" else None
-    if wrong in fields:
+    if wrong is not None and wrong in fields:
         if "search" in fields:
             other, remedy = f"search={search!r}", "leave one of them out"
         else:
+            assert drawn is not None
             other, remedy = f"{drawn}={fields[drawn]!r}", "leave it out, or what asks for samples"
         raise UserError(f"{wrong}={fields[wrong]!r}: has no effect with {other}; {remedy}")
     implied = {"search": search} if drawn is not None or "beam_size" in fields else {}
