@@ -51,10 +51,17 @@ TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
     "codecs": (codecs.CODECS, (SideConfig, "codec"), (SourceConfig, TokenizerConfig)),
     "sources": (sources.SOURCES, (DataConfig, "source"), (DataConfig,)),
     "augmentations": (sources.AUGMENTATIONS, (DataConfig, "augment"), (DataConfig,)),
-    "searches": (searches.SEARCHES, (DecodingConfig, "search"), ()),
+    "searches": (searches.SEARCHES, (DecodingConfig, "search"), (DecodingConfig,)),
     "schedules": (optimizers.SCHEDULES, (OptimizerConfig, "schedule"), ()),
 }  # fmt: skip
-SECTIONS = ModelConfig, ObjectiveConfig, SourceConfig, TokenizerConfig, DataConfig
+SECTIONS = (
+    ModelConfig,
+    ObjectiveConfig,
+    SourceConfig,
+    TokenizerConfig,
+    DataConfig,
+    DecodingConfig,
+)
 
 
 def words_of(place: Any) -> list[str]:

@@ -440,6 +440,9 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--n-best=0"], "--n-best=0: must lie between 1 and decoding.beam_size=2"),
         (["--sample=2", "--n-best=3"],
          "--n-best=3: must lie between 1 and decoding.num_samples=2; add --sample=3"),
+        (["--config.decoding.top_k=5"],
+         "--config.decoding.top_k=5: has no effect with decoding.search='beam'; leave it out, or "
+         "add --config.decoding.search=sample"),
         (["--checkpoint=best,newest"], "checkpoint='newest': must be best, last, a step"),
         (["--checkpoint=1,7"], "checkpoint=7: not saved; the saved steps are [1, 2]"),
         (["--workdir=gone"], "gone: no config.json here"),

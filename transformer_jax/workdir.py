@@ -1,7 +1,8 @@
 """A work directory: its layout, the experiment it belongs to, and who may write to it.
 
 config.json  parts/  tokenizer.model  checkpoints/<step>/  metrics.jsonl  timings.jsonl
-history.jsonl  train.log  tensorboard/  eval/<split>.<checkpoint>.{hyp,json,jsonl}
+expert_loads.jsonl  history.jsonl  train.log  tensorboard/
+eval/<split>.<checkpoint>.{hyp,json,jsonl}
 """
 
 import fcntl
@@ -61,6 +62,7 @@ class WorkDir:
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.timings = self.path / "timings.jsonl"
+        self.expert_loads = self.path / "expert_loads.jsonl"  # of models with experts
         self.history = self.path / "history.jsonl"
         self.log = self.path / "train.log"
         self.tensorboard = self.path / "tensorboard"

@@ -203,11 +203,18 @@ def test_invalid_requests_are_rejected():
         generator(LINES).generate(params, ["a"], 1, stop=["b", ""])
     for prompt, tokens, message in (
         ("a" * 24, 1, r"prompt 2: 25 pieces, more than config\.model\.max_positions=24; shorten"),
-        ("a" * 13, 12, r"max_tokens=12: after the 14 pieces of prompt 2, .* room for 11; lower"),
         ("a", 0, "max_tokens=0: must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):
             generator(LINES).generate(params, ["", prompt], tokens)
+    for unslid in ({"beam_size": 2}, {"no_repeat_ngram": 3}):  # see test_sliding.py
+        writer = generator(LINES, dataclasses.replace(GREEDY, **unslid))
+        with pytest.raises(
+            UserError,
+            match=r"max_tokens=12: after the 14 pieces of prompt 2, .*"
+            "room for 11; lower it, shorten the prompt, or train with .*rope",
+        ):
+            writer.generate(params, ["", "a" * 13], 12)
     many = dataclasses.replace(SAMPLES, num_samples=10_000, max_extra_length=1)
     with pytest.raises(UserError, match=r"max_tokens=256: .* with 10000 hypotheses at most 26"):
         Generator(make(VARIANTS["decoder"])[0], CODEC, LINES, many).generate({}, ["a"])

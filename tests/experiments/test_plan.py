@@ -226,6 +226,20 @@ def test_a_language_model_has_no_source_positions():
     assert batch == "batch: 8 x 16 positions, the longest of its shapes"
 
 
+@pytest.mark.parametrize("loop", ["unrolled", "scan"])
+def test_active_parameters_are_those_of_the_chosen_experts(loop):
+    """Those of the same model with no more experts than are chosen, and the router's for all."""
+    shape = {"feed_forward_pattern": ("experts",), "num_experts": 6, "shared_experts": 1,
+             "biases": ("feed_forward",), "layer_loop": loop, "num_decoder_layers": 2}  # fmt: skip
+    model = dataclasses.replace(MODEL, experts_per_token=2, **shape)
+    layers = model.num_encoder_layers + model.num_decoder_layers
+    few = by_formula.parameters(dataclasses.replace(model, num_experts=2), 260, 260)
+    router = layers * (6 - 2) * (model.d_model + 1)
+    sides = {"src": SourceConfig("bytes"), "tgt": SideConfig("bytes")}
+    _, active, *_ = itertools.islice(report(Experiment(model=model, **sides), None, None, None), 3)
+    assert active == (f"active: {few + router:,} parameters for each piece, with 2 of 6 experts")
+
+
 def test_vocabulary_sizes_are_those_of_the_codecs():
     """Bytes are 260 pieces, whatever config.tokenizer says."""
     sides = {"src": SourceConfig("bytes"), "tgt": SideConfig("bytes")}

@@ -4,16 +4,19 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import gc
+import threading
 import time
 
 import jax
 import pytest
 from server.conftest import SETTINGS, served, translator
+from server.test_limits import until
 
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.errors import UserError
 from transformer_jax.server.model import Served
 from transformer_jax.server.service import Service
+from transformer_jax.training import heartbeat
 
 LINE = "a dog runs"
 
@@ -104,6 +107,32 @@ def test_a_damaged_checkpoint_leaves_the_old_model_in_use(client, shelf, caplog,
     assert "the previous model stays in use" in caplog.text
     assert texts(client) == before
     assert 'reloads_total{outcome="failed"}' in client.get("/metrics").text
+
+
+def test_a_slow_start_and_a_slow_reload_are_heard_of(monkeypatch, caplog):
+    """A line now and then, until they are done; nothing later."""
+    caplog.set_level("INFO", "transformer_jax")
+    monkeypatch.setattr(heartbeat, "PERIOD", 0.001)
+    heard = lambda what: f"{what}: " in caplog.text and " so far" in caplog.text  # noqa: E731
+
+    def slowly(what):
+        until(lambda: heard(what))
+
+    class Slow:
+        trained = "a model"
+        compile = staticmethod(lambda: slowly("compiling, the first time for minutes"))
+
+    def load():
+        slowly("loading the model")
+        return Slow()
+
+    service = Service(load, SETTINGS)
+    asyncio.run(service.start())
+    assert "ready, compiled in" in caplog.text
+    Slow.compile = staticmethod(lambda: slowly("reloading"))
+    assert asyncio.run(service.reload())
+    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
+    service.worker.close()
 
 
 def test_garbage_collection_leaves_the_model_out(client, shelf):

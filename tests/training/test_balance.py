@@ -77,6 +77,13 @@ def test_a_step_moves_each_bias_by_the_rate():
     named = jax.tree_util.tree_leaves_with_path(gradient(CONFIG))
     others = [leaf for path, leaf in named if path[-1].key != "load_bias"]
     np.testing.assert_allclose(metrics.grad_norm, optax.tree.norm(others), rtol=1e-5)
+    each = list(metrics.expert_loads.values())
+    moves = [b - a for a, b in zip(biases(before), biases(after), strict=True)]
+    for load, moved in zip(each, moves, strict=True):
+        assert load.sum() > 0
+        np.testing.assert_array_equal(np.sign(moved), np.sign(load.mean() - load))
+    assert metrics.busiest_expert == max(load.max() / load.mean() for load in each)
+    assert {name.partition("/")[0] for name in metrics.expert_loads} == {"encoder", "decoder"}
     still, _ = one_step(TrainingConfig(), dataclasses.replace(CONFIG, balancing_rate=0.0))
     jax.tree.map(np.testing.assert_array_equal, biases(still), biases(before))
 

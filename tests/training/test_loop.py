@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import functools
+import json
 import math
 import operator
 import os
@@ -143,6 +144,29 @@ def test_every_step_is_validated_and_saved(tmp_path, monkeypatch):
     assert scene.train(monkeypatch) == Outcome.FINISHED
     assert scene.validated == [1, 2, 3]
     assert scene.checkpoints.steps() == [1, 2, 3]
+
+
+def test_loads_of_experts_are_logged(tmp_path, monkeypatch, caplog):
+    """The busiest expert's in each line, all of them in a file, which a resumed run takes up."""
+    caplog.set_level("INFO", "transformer_jax")
+    plain = Scene.step
+
+    def step(self, state, batch, count):
+        new, metrics = plain(self, state, batch, count)
+        loads = {"encoder/layer_0": jnp.stack([new.step * 3, new.step]), "idle": jnp.zeros(2)}
+        return new, metrics._replace(busiest_expert=jnp.float32(1.5), expert_loads=loads)
+
+    monkeypatch.setattr(Scene, "step", step)
+    scene = Scene(tmp_path, steps=4)
+    scene.train(monkeypatch)
+    assert caplog.text.count("busiest expert 1.50 x mean load") == 2
+    written = scene.workdir.expert_loads.read_text()
+    rows = [json.loads(line) for line in written.splitlines()]
+    assert rows == [{"step": n, "loads": {"encoder/layer_0": [3 * n, n]}} for n in (2, 4)]
+    with scene.workdir.expert_loads.open("a") as file:
+        file.write(json.dumps({"step": 5, "loads": {}}) + "\n")
+    Scene(tmp_path, steps=4).train(monkeypatch)
+    assert scene.workdir.expert_loads.read_text() == written
 
 
 def test_early_stopping(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from transformer_jax import counting
 from transformer_jax.api.reading import Reading
 from transformer_jax.api.stored import Companions
 from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config.searches import with_search
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
@@ -91,9 +92,11 @@ class TrainedModel(Reading):
         With `n_best`, return a list of up to that many hypotheses instead, best first, each with
         text, pieces (`ids`), score and log-probability. Settings are `decoding`, or else those of
         the experiment; keywords change single fields: `beam_size=1, alpha=1.0`.
+        Those of sampling, such as `temperature=0.8` or `seed=1`, ask for random translations.
 
         Raises:
-          UserError: if there is no such field, or `n_best` exceeds what the search keeps.
+          UserError: if there is no such field, two contradict each other, or `n_best` exceeds
+            what the search keeps.
         """
         chosen = self._decoding(decoding, fields)
         translator = self.translator(chosen, 1 if n_best is None else n_best)
@@ -143,9 +146,10 @@ class TrainedModel(Reading):
 
         A language model's text begins with the prompt; that of a prefix language model or a
         pre-trained encoder-decoder is its answer alone. It ends with EOS, before the first of the
-        `stop_strings`, or after `max_tokens` new pieces; None means 256, or as many as the model
-        has positions for. The state for a long prompt is kept in the directory `prompt_cache`, if
-        given. The other arguments are those of `translate`: `search="sample", seed=1`.
+        `stop_strings`, or after `max_tokens` new pieces; None means 256. Where the model has
+        positions for fewer, greedy and random texts go on with the last half of them, and others
+        end. The state for a long prompt is kept in the directory `prompt_cache`, if given. The
+        other arguments are those of `translate`: `temperature=0.8, seed=1`.
 
         Raises:
           UserError: if the model does not continue prompts, or a prompt and its text are
@@ -175,15 +179,18 @@ class TrainedModel(Reading):
         Raises:
           UserError: if the search keeps several hypotheses.
         """
-        chosen = self._decoding(decoding, {"beam_size": 1} | fields)
+        chosen = self._decoding(decoding, fields, beam_size=1, num_samples=1)
         generator = self.generator(chosen, prompt_cache=prompt_cache)
         return generator.stream(self.params, prompt, max_tokens, stop=stop_strings)
 
-    def _decoding(self, decoding: DecodingConfig | None, fields: dict[str, Any]) -> DecodingConfig:
-        chosen = decoding or self.experiment.decoding
-        if not fields:
+    def _decoding(
+        self, decoding: DecodingConfig | None, fields: dict[str, Any], **unless: Any
+    ) -> DecodingConfig:
+        """Return the settings with some fields changed, and others `unless` these are."""
+        chosen, changed = decoding or self.experiment.decoding, unless | with_search(fields)
+        if not changed:
             return chosen
-        return parse(dataclasses.asdict(chosen) | fields, DecodingConfig, "config.decoding")
+        return parse(dataclasses.asdict(chosen) | changed, DecodingConfig, "config.decoding")
 
     def score(self, src: str | Sequence[str], tgt: str | Sequence[str] | None = None) -> Any:
         """Return the log-probabilities (nats) of a line's given translation, of each piece and in

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import TAKE_PARTS, Experiment
+from transformer_jax.config.searches import check_search
 from transformer_jax.data import files, sources
 from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
@@ -46,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
     workdir = WorkDir(arguments.workdir[0])
     experiment = adjusted(workdir.experiment(), overrides)
+    check_search(experiment.decoding.search, dict(overrides))
     one_sided = experiment.objective.one_sided
     if arguments.source is not None and one_sided:
         raise UserError(

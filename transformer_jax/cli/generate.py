@@ -11,6 +11,7 @@ from typing import Any
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.cli.translate import check_files
+from transformer_jax.config.searches import SAMPLING, check_search
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
 
@@ -30,8 +31,7 @@ If texts contain line breaks, --json keeps them apart.
 
 The fields of decoding, evaluation and data can be changed."""
 
-# Options that ask for random texts, and the fields of config.decoding that they set.
-_SAMPLING = {
+_SAMPLING = {  # options for the fields of `SAMPLING`
     "num_samples": ("N", "random texts per prompt"),
     "temperature": ("T", "of sampling; below 1 favours more probable pieces"),
     "top_k": ("K", "sample among the K most probable pieces"),
@@ -50,8 +50,9 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(
                 f"--config.{field}={value}: is for translations; use --max-tokens=N instead"
             )
-    overrides = _with_options(arguments, overrides)
-    experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
+    options = _with_options(arguments, overrides)
+    experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), options)
+    check_search(experiment.decoding.search, dict(overrides))
     check_files(arguments)
 
     from transformer_jax.api import load_ensemble
@@ -89,10 +90,11 @@ def _parser() -> Parser:
         "default: standard input")  # fmt: skip
     add("--output", type=Path, metavar="FILE", help="default: standard output")
     add("--max-tokens", type=int, metavar="N", help="at most N pieces after each prompt; default: "
-        "256, or the model's limit of positions")  # fmt: skip
+        "256; a window of limited positions slides, except in a beam search")  # fmt: skip
     add("--beam-size", metavar="N", help="the most probable text found; 1: greedy")
     add("--sample", action="store_true", help="random texts")
-    for name, (metavar, what) in _SAMPLING.items():
+    for name in SAMPLING:
+        metavar, what = _SAMPLING[name]
         add(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
     add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be "
         "repeated")  # fmt: skip
@@ -115,8 +117,9 @@ def _with_options(
     if arguments.stream:
         if len(arguments.prompt or []) != 1 or arguments.json or arguments.output is not None:
             raise UserError("--stream: shows the text of one --prompt, without --json or --output")
-        overrides = [("decoding.search", "beam"), ("decoding.beam_size", "1"), *overrides]
-    given = {name: getattr(arguments, name) for name in _SAMPLING}
+        one = [("decoding.beam_size", "1"), ("decoding.num_samples", "1")]
+        overrides = [("decoding.search", "beam"), *one, *overrides]
+    given = {name: getattr(arguments, name) for name in SAMPLING}
     fields = [(f"decoding.{name}", value) for name, value in given.items() if value is not None]
     if _samples(arguments):
         if arguments.beam_size is not None:
@@ -131,7 +134,7 @@ def _with_options(
 
 def _samples(arguments: argparse.Namespace) -> bool:
     """Say whether random texts are asked for."""
-    return arguments.sample or any(getattr(arguments, name) is not None for name in _SAMPLING)
+    return arguments.sample or any(getattr(arguments, name) is not None for name in SAMPLING)
 
 
 def _stream(arguments: argparse.Namespace, generator: Any, params: Any) -> None:

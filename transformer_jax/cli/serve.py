@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import math
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -107,6 +108,9 @@ def _parser() -> Parser:
     add("--watch", type=float, default=0.0, metavar="SECONDS", help="how often to look for a "
         "new checkpoint and load it; default: never")  # fmt: skip
     add("--allow-reload", action="store_true", help="reload the checkpoint on POST /reload")
+    add("--allow-origin", action="append", metavar="ORIGIN", help="whose web pages may use the "
+        "server from a browser, such as https://example.org; may be repeated; '': only the "
+        "server's own page; default: all")  # fmt: skip
     return parser
 
 
@@ -153,7 +157,23 @@ def _settings(arguments: argparse.Namespace) -> Any:
             arguments.host,
             _KEY,
         )
-    return Settings(name=name, key=key, allow_reload=arguments.allow_reload, **limits)
+    origins = _origins(arguments.allow_origin)
+    return Settings(
+        name=name, key=key, allow_reload=arguments.allow_reload, allow_origins=origins, **limits
+    )
+
+
+def _origins(given: list[str] | None) -> tuple[str, ...]:
+    """Return the origins whose pages may use the server, as browsers write them."""
+    if given is None:
+        return ("*",)
+    for origin in given:
+        if origin not in ("", "*") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
+            raise UserError(
+                f"--allow-origin={origin}: must be a scheme and a host, without a path, such as "
+                "https://example.org"
+            )
+    return tuple(origin for origin in given if origin)
 
 
 def _pool(processes: int | None) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.config import DecodingConfig
+from transformer_jax.config.searches import check_search
 from transformer_jax.data.files import check_unpacked
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
@@ -35,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
     arguments, overrides = _parser().read(argv)
     overrides += _as_overrides(arguments)
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
+    check_search(experiment.decoding.search, dict(overrides))
     check_files(arguments)
     n_best = _n_best(arguments, experiment.decoding)
 

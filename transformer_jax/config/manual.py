@@ -1046,7 +1046,7 @@ class DecodingConfig(Section):
 
     # "beam": beam search, greedy if beam_size is 1; "sample": random hypotheses, see below.
     search: Literal["beam", "sample"] = value("beam", may_change=("beam", "sample"))
-    beam_size: int = number(4, 1, 1000, may_change=True)  # 1: greedy
+    beam_size: int = number(4, 1, 1000, of="searches", may_change=True)  # 1: greedy
     # score = log-probability / penalty; the length counts EOS and not BOS.
     # "gnmt": ((5 + length) / 6)^alpha; "power": length^alpha.
     length_penalty: Literal["gnmt", "power"] = value("gnmt", may_change=("gnmt", "power"))
@@ -1071,15 +1071,15 @@ class DecodingConfig(Section):
     # "tree": outputs are well-formed linearised trees with a leaf, XX, for each word of the source,
     # whatever the model predicts (tgt.codec="trees"); "none": no constraint.
     constraint: Literal["none", "tree"] = value("none", may_change=("none", "tree"))
-    num_samples: int = number(1, 1, 10000, may_change=True)  # with search="sample"
+    num_samples: int = number(1, 1, 10000, of="searches", may_change=True)  # with search="sample"
     # of sampling; below 1 favours more probable pieces
-    temperature: float = number(1.0, 1e-6, 1000, may_change=True)
+    temperature: float = number(1.0, 1e-6, 1000, of="searches", may_change=True)
     # sample among this many most probable pieces; 0: all
-    top_k: int = number(0, 0, SIZE, may_change=True)
+    top_k: int = number(0, 0, SIZE, of="searches", may_change=True)
     # sample among the fewest pieces with this much probability
-    top_p: float = above(1.0, 0, 1, may_change=True)
+    top_p: float = above(1.0, 0, 1, of="searches", may_change=True)
     # of sampling; a line's samples depend on it and on the line's number
-    seed: int = number(0, 0, 2**32 - 1, may_change=True)
+    seed: int = number(0, 0, 2**32 - 1, of="searches", may_change=True)
     # "none": best score first; "chrf", "bleu": minimum Bayes risk first, the hypothesis most like
     # the other beam_size or num_samples ones by that score (Eikema and Aziz 2020), "bleu" of single
     # sentences with tokenize=13a.

@@ -34,7 +34,15 @@ from transformer_jax.experiments.scaling import (
 )
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
-from transformer_jax.training.cost import Cost, Sizes, longest_shape, parameters, step_cost, step_of
+from transformer_jax.training.cost import (
+    Cost,
+    Sizes,
+    active_parameters,
+    longest_shape,
+    parameters,
+    step_cost,
+    step_of,
+)
 from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
@@ -118,6 +126,11 @@ def report(
     per_step = cost.operations.products
     whole = per_step * experiment.training.steps
     yield f"parameters: {_parameters(experiment, sizes):,} with {_pieces(sizes)}"
+    if "experts" in experiment.model.feed_forward_pattern:
+        yield (
+            f"active: {active_parameters(experiment, sizes):,} parameters for each piece, with "
+            f"{experiment.model.experts_per_token} of {experiment.model.num_experts} experts"
+        )
     sides = f"{shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} target"
     if not (shape.src_length and shape.tgt_length):
         sides = f"{shape.rows} x {max(shape.src_length, shape.tgt_length)}"

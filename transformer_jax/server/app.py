@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,7 +28,14 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
-_OF = "/v1/"  # where errors are in the form of OpenAI's protocol
+# The form of errors, by how a path begins; others have that of the native protocol.
+_FORMS: dict[str, Render] = {
+    "/v1/": completions.rendered,
+    **dict.fromkeys(
+        ("/translate", "/detect", "/languages", "/suggest", "/frontend/"), libretranslate.rendered
+    ),
+}
+_PREFLIGHT = 3600  # seconds that a browser remembers what a page of another origin may ask
 
 
 def application(service: Service) -> Starlette:
@@ -35,15 +43,14 @@ def application(service: Service) -> Starlette:
 
     def route(
         path: str, method: str, handler: Callable[[Service, Request], Awaitable[Response]],
-        render: Render = own.rendered, open_to_all: bool = False, searches: bool = False,
+        open_to_all: bool = False, searches: bool = False,
     ) -> Route:  # fmt: skip
         if searches:
-            refusals[path] = render
-        answer = guarded(handler, path, service, render, open_to_all)
+            refusals[path] = render_of(path)
+        answer = guarded(handler, path, service, render_of(path), open_to_all)
         return Route(path, answer, methods=[method])
 
     refusals: dict[str, Render] = {}  # of requests that search
-    libre, openai = libretranslate.rendered, completions.rendered
     routes = [
         route("/", "GET", page, open_to_all=True),
         route("/health", "GET", health, open_to_all=True),
@@ -56,12 +63,12 @@ def application(service: Service) -> Starlette:
         route("/api/generate", "POST", generate.generate, searches=True),
         route("/api/score", "POST", api.score),
         # The key may be in the body here: these handlers check it themselves.
-        route("/translate", "POST", libretranslate.translate, libre, True, searches=True),
-        route("/detect", "POST", libretranslate.detect, libre, open_to_all=True),
-        route("/languages", "GET", libretranslate.languages, libre, open_to_all=True),
-        route("/v1/models", "GET", completions.models, openai),
-        route("/v1/models/{name:path}", "GET", completions.model, openai),
-        route("/v1/completions", "POST", completions.completions, openai, searches=True),
+        route("/translate", "POST", libretranslate.translate, True, searches=True),
+        route("/detect", "POST", libretranslate.detect, open_to_all=True),
+        route("/languages", "GET", libretranslate.languages, open_to_all=True),
+        route("/v1/models", "GET", completions.models),
+        route("/v1/models/{name:path}", "GET", completions.model),
+        route("/v1/completions", "POST", completions.completions, searches=True),
     ]
 
     @asynccontextmanager
@@ -77,7 +84,18 @@ def application(service: Service) -> Starlette:
     )  # fmt: skip
     app.router.redirect_slashes = False
     app.add_middleware(_Carrier, service=service, refusals=refusals)
+    app.add_middleware(  # outermost, as refusals are for pages to read, too
+        CORSMiddleware, allow_origins=service.settings.allow_origins,
+        allow_methods=["GET", "POST"], allow_headers=["*"],
+        expose_headers=["retry-after"], max_age=_PREFLIGHT,
+    )  # fmt: skip
     return app
+
+
+def render_of(path: str) -> Render:
+    """Return what renders the errors of a path, known or not."""
+    forms = (render for begin, render in _FORMS.items() if path.startswith(begin))
+    return next(forms, own.rendered)
 
 
 async def _start(service: Service) -> None:
@@ -91,8 +109,8 @@ async def _start(service: Service) -> None:
 async def _unknown(service: Service, request: Request, error: Any) -> Response:
     said = {404: "no such path", 405: "method not allowed for this path"}
     refusal = Refusal(error.status_code, said.get(error.status_code, "not possible"))
-    render = completions.rendered if request.url.path.startswith(_OF) else own.rendered
     service.metrics.answered("other", refusal.status, 0.0)
+    render = render_of(request.scope["path"])
     return json_response(render(refusal), refusal.status, dict(error.headers or {}))
 
 

@@ -101,7 +101,8 @@ async def completions(service: Service, request: Request) -> Response:
         raise Refusal(413, f"more than {service.settings.max_texts} texts; ask for fewer")
     with refused():
         service.worker.check(len(several) * (asked.n or 1))
-    prompts = [_prompt(model, asked, text, place) for place, text in enumerate(several)]
+    first = 1 if asked.seed is not None else service.numbers(len(several))
+    prompts = [_prompt(model, asked, text, first + i) for i, text in enumerate(several)]
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion",
             "created": int(time.time()), "model": service.settings.name}  # fmt: skip
     patience = Patience(service.settings.timeout)
@@ -132,10 +133,9 @@ async def _all(
             task.cancel()
 
 
-def _prompt(model: Served, asked: Completion, text: str, place: int) -> Prompt:
+def _prompt(model: Served, asked: Completion, text: str, number: int) -> Prompt:
     n = asked.n or 1
     generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
-    number = 1 + place if asked.seed is not None else model.number(None)
     asking, ids = model.prompting(generator, text, asked.max_tokens, n, number, _TOKENS)
     return Prompt(generator, asking, ids, text, asked.stops())
 

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -14,6 +13,7 @@ from starlette.responses import Response
 
 from transformer_jax.errors import UserError
 from transformer_jax.server.asking import Gone
+from transformer_jax.server.forms import ENCODED, IN_PARTS, fields_of, media_type
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.settings import Settings
@@ -110,14 +110,12 @@ async def read(request: Request, kind: type[T], settings: Settings) -> T:
       Refusal: if it is malformed.
     """
     body = await body_of(request, settings)
-    form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
-    form = form and not body.lstrip().startswith(b"{")  # curl calls everything a form
+    content_type = request.headers.get("content-type", "")
+    form = media_type(content_type)
+    curls = form == ENCODED and body.lstrip().startswith(b"{")  # it calls everything a form
     try:
-        if form:
-            pairs = parse_qsl(
-                body.decode(), keep_blank_values=True, errors="strict", max_num_fields=100
-            )
-            return msgspec.convert(dict(pairs), kind, strict=False)
+        if form in (ENCODED, IN_PARTS) and not curls:
+            return msgspec.convert(fields_of(body, content_type), kind, strict=False)
         return msgspec.json.decode(body, type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, ValueError) as error:
         raise Refusal(400, _reason(error)) from None

@@ -61,7 +61,7 @@ async def generate(service: Service, request: Request) -> Response:
     if asked.n > service.settings.max_texts:
         raise Refusal(413, f"n={asked.n}: at most {service.settings.max_texts}")
     generator = model.generator(asked.fields(model.decoding.search), asked.n)
-    number = 1 if asked.seed is not None else model.number(None)
+    number = 1 if asked.seed is not None else service.numbers(1)
     asking, ids = model.prompting(generator, asked.prompt, asked.max_tokens, asked.n, number)
     prompt = Prompt(generator, asking, ids, asked.prompt, asked.stop)
     patience = asked.patience(service)

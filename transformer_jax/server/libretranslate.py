@@ -1,5 +1,9 @@
-"""LibreTranslate's protocol: /translate, /languages, /detect, for clients that speak it."""
+"""LibreTranslate's protocol: /translate, /languages, /detect, for clients that speak it.
 
+Optional fields may be null, which means left out.
+"""
+
+import re
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -19,56 +23,63 @@ class Translate(Struct, kw_only=True):
     """POST /translate"""
 
     q: str | list[str]
-    source: str = "auto"
+    source: str | None = "auto"
     target: str
-    format: str = "text"
-    alternatives: Annotated[int, Meta(ge=0, le=1000)] = 0
-    api_key: str = ""
+    format: str | None = "text"
+    alternatives: Annotated[int, Meta(ge=0, le=1000)] | None = 0
+    api_key: str | None = None
 
 
 class Detect(Struct):
     """POST /detect"""
 
     q: str
-    api_key: str = ""
+    api_key: str | None = None
 
 
-def _check_key(service: Service, request: Request, given: str) -> None:
+_ENDS = re.compile("(\r\n|\r|\n)")  # of lines; browsers send forms with the first
+
+
+def _check_key(service: Service, request: Request, given: str | None) -> None:
     """Check the key from the body, as in this protocol, or from a header."""
     check_key(service.settings, given or bearer(request))
 
 
 async def translate(service: Service, request: Request) -> Response:
-    """Translate a text or several, line by line."""
+    """Translate a text or several, line by line; lines end in the translation as in the text."""
     asked = await read(request, Translate, service.settings)
     _check_key(service, request, asked.api_key)
     model = translating(service)
     data = model.trained.experiment.data
-    if asked.source not in ("auto", data.source_language):
+    if asked.source not in (None, "auto", data.source_language):
         raise Refusal(400, f"{asked.source[:40]} is not supported: the source is "
                       f"{data.source_language}")  # fmt: skip
     if asked.target != data.target_language:
         raise Refusal(400, f"{asked.target[:40]} is not supported: the target is "
                       f"{data.target_language}")  # fmt: skip
-    if asked.format != "text":
+    if asked.format not in (None, "text"):
         raise Refusal(400, "format: only text is supported")
     several = [asked.q] if isinstance(asked.q, str) else asked.q
-    texts = [text.split("\n") for text in several]
-    lines = [line for text in texts for line in text]
+    texts = [_ENDS.split(text) for text in several]  # lines, and their ends in between
+    lines = [line for text in texts for line in text[::2]]
     check_texts(lines, service.settings)
-    if asked.alternatives >= model.decoding.hypotheses:
-        raise Refusal(400, f"alternatives={asked.alternatives}: at most "
+    alternatives = asked.alternatives or 0
+    if alternatives >= model.decoding.hypotheses:
+        raise Refusal(400, f"alternatives={alternatives}: at most "
                       f"{model.decoding.hypotheses - 1}")  # fmt: skip
-    patience, n_best = Patience(service.settings.timeout), 1 + asked.alternatives
+    patience, n_best = Patience(service.settings.timeout), 1 + alternatives
     work = translations(service, model, lines, patience, n_best)
     found = iter(await unless_gone(request, work))
-    wholes = [_whole([next(found) for _ in text]) for text in texts]
+    wholes = [_whole([next(found) for _ in text[::2]], text[1::2]) for text in texts]
     return json_response(_answer(asked, data.source_language, wholes))
 
 
-def _whole(lines: list[Any]) -> list[str]:
+def _whole(lines: list[Any], ends: list[str]) -> list[str]:
     """Return the text of the lines' best translations, of their second best, and so on."""
-    return ["\n".join(found.text for found in rank) for rank in alike(lines)]
+    return [
+        "".join(found.text + end for found, end in zip(rank, [*ends, ""], strict=True))
+        for rank in alike(lines)
+    ]
 
 
 def _answer(asked: Translate, language: str, wholes: list[list[str]]) -> dict[str, Any]:
@@ -78,7 +89,7 @@ def _answer(asked: Translate, language: str, wholes: list[list[str]]) -> dict[st
     answer: dict[str, Any] = {"translatedText": best[0] if one else best}
     if asked.alternatives:
         answer["alternatives"] = others[0] if one else others
-    if asked.source == "auto":
+    if asked.source in (None, "auto"):
         answer["detectedLanguage"] = detected[0] if one else detected
     return answer
 

@@ -70,7 +70,7 @@ class Served:
         self.aligns = self.translates and not ensemble and has_attention(
             trained.model, trained.params
         )  # fmt: skip
-        self._lock, self._counted = threading.Lock(), 0
+        self._lock = threading.Lock()
         self._translators: dict[int, Translator] = {}
         self.plans = {kind: self._plan(kind) for kind in self._kinds()}
         made = LocalStreams(self.plans) if pool is None else pool.add(self.plans)
@@ -154,9 +154,7 @@ class Served:
         config = parse(changed, DecodingConfig, "decoding")
         return self.trained.generator(config, n)
 
-    def translation(
-        self, lines: Sequence[str], n_best: int, prefix: str, number: int | None
-    ) -> Asking:
+    def translation(self, lines: Sequence[str], n_best: int, prefix: str, number: int) -> Asking:
         """Return what translating lines asks of a search; samples depend on the first one's number.
 
         Raises:
@@ -164,7 +162,7 @@ class Served:
         """
         translator = self.translator(n_best)
         prefixes = [prefix] * len(lines) if prefix else None
-        parts = translator.sentences(lines, prefixes, self.number(number))
+        parts = translator.sentences(lines, prefixes, number)
         wanted = n_best if self.decoding.rerank == "none" else self.decoding.hypotheses
         parts = [numbered(part, self.decoding, wanted) for part in parts]
         for part in parts:
@@ -172,14 +170,6 @@ class Served:
                 what = "prefix" if len(part.prefix) > PREFIX else "text"
                 raise UserError(f"{what}: is longer than this server allows; shorten it")
         return Asking(TRANSLATE, parts)
-
-    def number(self, given: int | None) -> int:
-        """Return a line's number, on which samples depend: a new one if none is given."""
-        if given is not None:
-            return given
-        with self._lock:
-            self._counted += 1
-            return 1 + self._counted % 2**30
 
     def aligning(
         self, parts: Sequence[Sentence], found: list[list[Translation]]

@@ -4,8 +4,9 @@ import asyncio
 import gc
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from transformer_jax.errors import UserError
@@ -14,6 +15,7 @@ from transformer_jax.server.model import Served
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.settings import Settings
 from transformer_jax.server.worker import Worker
+from transformer_jax.training.heartbeat import Heartbeat, duration
 
 log = logging.getLogger("transformer_jax")
 
@@ -37,22 +39,35 @@ class Service:
         self._steps = steps
         self._tried: list[int] | None = None
         self._load, self.settings, self.metrics = load, settings, Metrics()
-        self._model = load()
+        with _heard("loading the model"):
+            self._model = load()
         self.worker = Worker(settings.queue, self.metrics.searched)
         self.metrics.waiting.set_function(lambda: self.worker.waiting)
         self.metrics.running.set_function(lambda: self.worker.running)
         self.ready, self.closing = False, False
         self.active = 0  # requests that are being answered
         self._reloading = asyncio.Lock()
+        self._counting, self._counted = threading.Lock(), 0
+
+    def numbers(self, count: int) -> int:
+        """Return the first of the numbers of `count` texts, on which their samples depend. None of
+        them repeats before 2**30 texts, whatever is reloaded meanwhile.
+        """
+        with self._counting:
+            first = 1 + self._counted % 2**30
+            self._counted += count
+            return first
 
     async def start(self) -> None:
         """Compile everything; requests are refused until then."""
         log.info("compiling; requests are refused meanwhile")
-        await _apart(self._model.compile)
+        began = time.monotonic()
+        with _heard("compiling, the first time for minutes"):
+            await _apart(self._model.compile)
         _settle()
         self.ready = True
         self.metrics.ready.set(1)
-        log.info("ready")
+        log.info("ready, compiled in %s", duration(time.monotonic() - began))
 
     @property
     def model(self) -> Served:
@@ -81,7 +96,8 @@ class Service:
         """
         async with self._reloading:
             try:
-                model = await _apart(self._loaded)
+                with _heard("reloading"):
+                    model = await _apart(self._loaded)
             except Exception as error:
                 known = isinstance(error, UserError | OSError)
                 log.error("reload failed; the previous model stays in use: %s", error,
@@ -125,6 +141,18 @@ class Service:
             if not self.active:
                 return
             await asyncio.sleep(0.02)
+
+
+@contextmanager
+def _heard(doing: str) -> Iterator[None]:
+    """Log now and then how long something has taken."""
+    began = time.monotonic()
+    heartbeat = Heartbeat(lambda: f"{doing}: {duration(time.monotonic() - began)} so far")
+    heartbeat.start()
+    try:
+        yield
+    finally:
+        heartbeat.stop()
 
 
 async def _apart(function: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from transformer_jax.server.service import Service
 
@@ -17,6 +17,7 @@ log = logging.getLogger("transformer_jax")
 _HEADERS = 10.0  # seconds for the headers of a request
 _IDLE = 30.0  # seconds that a connection stays open between requests
 _LONGEST = 1 << 15  # bytes of the headers
+_FED = 1 << 12  # bytes parsed at a time: headers are counted to within as many
 
 
 class _Patient(HttpToolsProtocol):
@@ -27,26 +28,34 @@ class _Patient(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _heads = False  # whether the headers of a request are arriving
-    _read = 0  # bytes of them
+    _read = 0  # bytes of them, without those parsed together with what came before
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._read = self._read + len(data) if self._heads else 0
-        if self._read > _LONGEST and not self.transport.is_closing():
-            self.send_400_response(f"headers of more than {_LONGEST} bytes")
+        for start in range(0, len(data), _FED):
+            some = data[start : start + _FED]
+            arriving = self._heads
+            super().data_received(some)
+            if self.transport.is_closing():
+                break
+            self._read += len(some) if self._heads and arriving else 0
+            if self._read > _LONGEST:
+                self.send_400_response(f"headers of more than {_LONGEST} bytes")
+                break
         self._watch()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._heads = True
+        self._heads, self._read = True, 0
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._heads = False
+        if self.scope["http_version"] < "1.1":
+            self.cycle.send = _Unchunked(self.cycle)  # type: ignore[method-assign]
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -77,6 +86,24 @@ class _Patient(HttpToolsProtocol):
         if self._waits and not self.transport.is_closing():
             self.transport.close()
             self.loop.call_later(_HEADERS, self.transport.abort)
+
+
+class _Unchunked:
+    """Sends a response to a client of HTTP/1.0, which knows no chunks: one of unknown length ends
+    with the connection.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._send, self._open = cycle, cycle.send, False
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", [])}
+            self._open = b"content-length" not in names
+            self._cycle.chunked_encoding = False if self._open else None
+        elif self._open:  # uvicorn counts down to the end that was announced
+            self._cycle.expected_content_length = len(message.get("body", b""))
+        await self._send(message)
 
 
 class Server(uvicorn.Server):

@@ -10,6 +10,8 @@ class Settings:
     name: str = "model"  # of the model, for clients
     key: str | None = None  # that clients must send; None: no key
     allow_reload: bool = False  # by POST /reload
+    # Web pages that may read answers, by origin; "*": all. A page of the server's own may anyway.
+    allow_origins: tuple[str, ...] = ("*",)
     rows: int = 16  # texts searched at a time per process or device
     queue: int = 256  # most texts that may wait
     timeout: float = 60.0  # until a text must be finished

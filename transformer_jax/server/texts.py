@@ -38,12 +38,15 @@ async def translations(
     service: Service, model: Served, lines: Sequence[str], patience: Patience, n_best: int = 1,
     prefix: str = "", aligned: bool = False, number: int | None = None,
 ) -> list[list[Translation]]:  # fmt: skip
-    """Return up to `n_best` translations of each line, best first."""
+    """Return up to `n_best` translations of each line, best first. Samples depend on the first
+    line's number: a new one for each line if it is None.
+    """
     check_aligns(model, aligned)
     last = time.monotonic() + patience.seconds
     with refused():
         service.worker.check(len(lines))
-    asking = await _computed(lines, lambda: model.translation(lines, n_best, prefix, number))
+    first = service.numbers(len(lines)) if number is None else number
+    asking = await _computed(lines, lambda: model.translation(lines, n_best, prefix, first))
     translator = model.translator(n_best)
     with Answer(service.worker, model, asking, patience.seconds, low=patience.low) as answer:
         hypotheses = await answer.found()

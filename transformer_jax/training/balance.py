@@ -37,6 +37,18 @@ def busiest(gradients: Any) -> Float[Array, ""] | None:
     return jnp.stack(each).max() if each else None
 
 
+def loads(gradients: Any) -> dict[str, Float[Array, "..."]] | None:
+    """Return how many tokens chose each expert, by layer; None without experts."""
+    named = jax.tree_util.tree_leaves_with_path(gradients)
+    found = {_layer(path): leaf for path, leaf in named if _is_bias(path)}
+    return found or None
+
+
+def _layer(path: tuple[Any, ...]) -> str:
+    """Return the name of the layer in which a router is."""
+    return "/".join(str(part.key) for part in path[:-2])
+
+
 def _of_biases(apply: Callable[..., Array], tree: Any, *others: Any) -> Any:
     """Return the tree, with the result of a function for each bias of experts in it."""
 

@@ -50,6 +50,23 @@ def parameters(
     return counting.parameters(abstract_params(build(config, *sizes, **promised(objective))))
 
 
+def active_parameters(experiment: Experiment, sizes: Sizes) -> int:
+    """Return the number of parameters through which a piece passes: of each layer's experts, those
+    that are chosen. Tables of embeddings count whole, as in `parameters`.
+    """
+    config = experiment.model
+    model = build(config, *sizes, **promised(experiment.objective))
+    boxes = jax.tree.leaves(abstract_params(model), is_leaf=lambda leaf: hasattr(leaf, "names"))
+
+    def active(box: Any) -> int:
+        count = counting.parameters(box)
+        # The router's own axis of experts comes last, and all of it is used.
+        chosen = "experts" in getattr(box, "names", ())[:-1]
+        return count * config.experts_per_token // config.num_experts if chosen else count
+
+    return sum(map(active, boxes))
+
+
 def step_of(
     model: ModelConfig,
     objective: ObjectiveConfig,

@@ -130,7 +130,7 @@ class Report:
             window["steps"] += 1
             window["loaded"] += bool(metrics.busiest_expert)
         if step % self._config.log_every == 0:
-            self._write(step)
+            self._write(step, metrics.expert_loads)
         else:
             self._bar.update(self._task, completed=step)
 
@@ -149,7 +149,7 @@ class Report:
         log.warning("step %d: %s; its batch: %s", step, what, of)
         log.debug("step %d: all %ss of its batch: %s", step, self._noun, ", ".join(items))
 
-    def _write(self, step: int) -> None:
+    def _write(self, step: int, loads: dict[str, Any] | None) -> None:
         w, self._window = self._window, dict(_EMPTY)
         nan = float("nan")
         per_token = 1 / w["weight"] if w["weight"] else nan
@@ -164,6 +164,9 @@ class Report:
             "skipped": self.skipped,
         }
         self._append(self._workdir.metrics, row)
+        each = {layer: load.tolist() for layer, load in sorted((loads or {}).items()) if load.any()}
+        if each:
+            self._append(self._workdir.expert_loads, {"step": step, "loads": each})
         self._to_board(step, "train", row)
         # Steps read together share their time evenly, so a row may have part of it.
         share, lap = ((step - n) / (self._read - n) for n in (self._clock_step, self._lapped))
@@ -182,6 +185,8 @@ class Report:
         self._append(self._workdir.timings, timing)
         self._to_board(step, "rate", rates)
         status = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
+        if row.get("busiest_expert", 0) > 0:
+            status += f"  busiest expert {row['busiest_expert']:.2f} x mean load"
         self._bar.update(self._task, completed=step, status=status)
         if self._bar.disable:
             self._say("step %d  %s", step, status)
@@ -250,7 +255,10 @@ class Report:
     def make_durable(self) -> None:
         """Return once no row can be lost any more; raises like `write_out`."""
         self.write_out()
-        for path in (self._workdir.metrics, self._workdir.timings) * self._writes:
+        paths = self._workdir.metrics, self._workdir.timings, self._workdir.expert_loads
+        for path in paths * self._writes:
+            if not path.exists():  # no experts
+                continue
             with writing(str(path), path.parent):
                 sync(path)
 

@@ -18,7 +18,7 @@ from transformer_jax.models.model import Keys, Model
 from transformer_jax.sharding.mesh import compiler_options, on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
-from transformer_jax.training.balance import balanced, busiest, without_loads
+from transformer_jax.training.balance import balanced, busiest, loads, without_loads
 from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.other_losses import LOSSES
 from transformer_jax.training.selected import Frozen
@@ -33,6 +33,7 @@ class StepMetrics(NamedTuple):
     skipped: Float[Array, ""]  # 1 if the update was not finite and was skipped
     bad_steps: Any  # such updates in a row, this one included
     busiest_expert: Any = None  # its load, over the mean of its layer's; 0 if there is no load
+    expert_loads: Any = None  # by layer: how many tokens chose each
 
     def means(self) -> dict[str, Any]:
         """Return what is averaged over steps, by name."""
@@ -113,7 +114,7 @@ def make_train_step(
         if config.ema_decay is not None:
             average = _running_mean(state, new.params, config.ema_decay)
             new = replace(new, average=_kept(frozen, new.params, average))
-        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, busiest(told))
+        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, busiest(told), loads(told))
 
     return train_step
 

@@ -18,6 +18,9 @@ class Search(Record):
 
 
 SEARCHES = {
-    "beam": Search(draws=False, width="beam_size"),
-    "sample": Search(draws=True, width="num_samples"),
-}
+    "beam": Search(draws=False, width="beam_size", reads=("beam_size",)),
+    "sample": Search(
+        draws=True, width="num_samples",
+        reads=("num_samples", "temperature", "top_k", "top_p", "seed"),
+    ),
+}  # fmt: skip

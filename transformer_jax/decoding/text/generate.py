@@ -1,5 +1,6 @@
 """Text generation from prompts, in input order."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
+from transformer_jax.decoding.stepper import NO_LIMIT
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts, forbidden
 from transformer_jax.decoding.text.searching import (
@@ -30,6 +32,7 @@ from transformer_jax.decoding.text.searching import (
     room_behind,
     until_eos,
 )
+from transformer_jax.decoding.text.sliding import NEXT_TEXT, Sliding
 from transformer_jax.decoding.text.streaming import Alone, Parts, cut
 from transformer_jax.decoding.text.translation import first_of_each
 from transformer_jax.errors import UserError
@@ -56,6 +59,9 @@ class Generator:
     accepted proposals. If `prompts` are given, for each model and for the draft, they read the
     prompts, and texts are written one by one. A prompt that is a source is truncated to `cut_at`
     pieces.
+
+    Greedy and random texts that continue a prompt may be longer than the model has positions: see
+    `sliding`.
 
     Raises:
       UserError: if the objective does not take prompts, or a setting is one for translation.
@@ -85,6 +91,9 @@ class Generator:
                     "config.decoding.cache='paged': prompts that are kept in a directory are read "
                     "into contiguous caches; leave the prompt cache out, or choose 'contiguous'"
                 )
+        alone = config.search == "sample" or config.beam_size == 1  # each text
+        alone = alone and not config.no_repeat_ngram  # which looks at all that is written
+        self._slides = self._prompting.continued and alone and self.positions < NO_LIMIT
         given = tuple(self.models), config.ensemble, self.mesh
         self.engine = make_engine(*given, draft and draft.model)
 
@@ -100,8 +109,9 @@ class Generator:
         """Return up to n_best texts for each prompt, best first, samples in the order drawn.
 
         A text ends with EOS or after `max_tokens` new pieces; None means 256, or as many as the
-        model has positions for. It is cut before the first of the strings `stop` after the prompt.
-        `first` is the number of the first prompt, on which samples depend.
+        model has positions for if its window does not slide. It is cut before the first of the
+        strings `stop` after the prompt. `first` is the number of the first prompt, on which samples
+        depend.
         `progress` wraps the loop over prompts, in the order in which they finish.
 
         Raises:
@@ -110,12 +120,15 @@ class Generator:
         """
         stop = _stops(stop)
         read = [self.read(prompt) for prompt in prompts]
-        sentences = [self.sentence(ids, i, first, max_tokens) for i, ids in enumerate(read)]
+        wanted = [self._wanted(first + i, len(ids), max_tokens) for i, ids in enumerate(read)]
+        sentences = [self._first(ids, i, first, wanted[i]) for i, ids in enumerate(read)]
         found: list[list[Generated]] = [[] for _ in prompts]
         with jax.set_mesh(self.mesh):
             params = held(self.models, params, self.draft)
             for _ in progress(self._each(params, sentences, read, found)):
                 pass
+            if self._slides:
+                self._go_on(params, sentences, read, found, wanted)
         if not stop:
             return found
         starts = [len(self.text(ids, [])) for ids in read]
@@ -140,11 +153,12 @@ class Generator:
         """
         stop = _stops(stop)
         read = self.read(prompt)
-        sentence = self.sentence(read, 0, number, max_tokens)
+        wanted = self._wanted(number, len(read), max_tokens)
+        sentence = self._first(read, 0, number, wanted)
         params = held(self.models, params, self.draft)
-        parts = self.parts(read, sentence.limit, stop)
+        parts = self.parts(read, wanted, stop)
         yield parts.begin()
-        for piece in self._alone(params, sentence).pieces():
+        for piece in self._pieces(params, sentence, read, wanted):
             yield parts.add([piece])
             if parts.ended:
                 return
@@ -159,6 +173,77 @@ class Generator:
         number = first + place
         limit = self.limit(number, len(ids), max_tokens)
         return Sentence(ids[:-1], limit, seed=number % 2**31, line=place, first=ids[-1])
+
+    def _wanted(self, number: int, length: int, max_tokens: int | None) -> int:
+        """Return how many pieces are written in all after a prompt of this length."""
+        if not self._slides:
+            return self.limit(number, length, max_tokens)
+        wanted = MAX_TOKENS if max_tokens is None else max_tokens
+        self.limit(number, length, min(wanted, max(room_behind(self.models, length - 1), 1)))
+        return wanted
+
+    def _first(self, ids: list[int], place: int, first: int, wanted: int) -> Sentence:
+        """Return the Sentence for what is written before a window slides."""
+        return self.sentence(ids, place, first, min(wanted, room_behind(self.models, len(ids) - 1)))
+
+    def _sliding(
+        self, read: list[int], sentence: Sentence, wanted: int, ids: Sequence[int], rank: int = 0
+    ) -> Sliding:
+        """Return one of the texts of a prompt, with what its first window holds."""
+        (begins,) = self._codec.encode([""], bos=self._objective.prompts_begin, eos=False)
+        seed, eos = sentence.seed + rank * NEXT_TEXT, self.special.end
+        return Sliding(self.positions, read, wanted, sentence.limit, seed, eos, begins, list(ids))
+
+    def _behind(self) -> "Generator":
+        """Return what writes the further windows of a text: as this one, but each by itself."""
+        if self.config.hypotheses == 1 and not self._prompts:
+            return self
+        config = dataclasses.replace(self.config, num_samples=1)
+        given = self.models, self._codec, self._objective, config
+        devices = list(self.mesh.devices.flat)
+        again = Generator(*given, devices=devices, draft=self.draft, cut_at=self._cut_at)
+        again.acceptance = self.acceptance
+        return again
+
+    def _go_on(
+        self, params: list, sentences: Sequence[Sentence], read: Sequence[list[int]],
+        found: list[list[Generated]], wanted: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Slide windows over the texts that are not finished, until all are."""
+        texts = {
+            (i, rank): self._sliding(read[i], sentence, wanted[i], text.ids, rank)
+            for i, sentence in enumerate(sentences)
+            for rank, text in enumerate(found[i])
+        }
+        while left := {place: text for place, text in texts.items() if text.goes_on}:
+            again = self._behind()
+            windows = [text.next_window()._replace(line=n) for n, text in enumerate(left.values())]
+            more: list[list[Generated]] = [[] for _ in windows]
+            before = [[*window.ids, window.first] for window in windows]
+            for _ in again._each(params, windows, before, more):
+                pass
+            for ((i, rank), text), (new,) in zip(left.items(), more, strict=True):
+                text.ids += new.ids
+                found[i][rank] = self._joined(text, found[i][rank], new)
+
+    def _joined(self, text: Sliding, one: Generated, other: Generated) -> Generated:
+        """Return a text of several windows: each piece is scored given those read in its own."""
+        c, log_prob = self.config, one.log_prob + (other.log_prob if other.ids else 0.0)
+        score = log_prob / divisor(c.length_penalty, c.alpha, len(text.ids))
+        return Generated(self.text(text.read, text.ids), list(text.ids), score, log_prob)
+
+    def _pieces(
+        self, params: list, sentence: Sentence, read: list[int], wanted: int
+    ) -> Iterator[int]:
+        """Yield the pieces of one text, window by window."""
+        text, writer = self._sliding(read, sentence, wanted, []), self
+        while True:
+            for piece in writer._alone(params, sentence).pieces():
+                text.ids.append(piece)
+                yield piece
+            if not (self._slides and text.goes_on):
+                return
+            sentence, writer = text.next_window(), self._behind()
 
     def text(self, read: list[int], ids: list[int]) -> str:
         """Return the text shown for the pieces read and written."""
@@ -194,9 +279,15 @@ class Generator:
             raise UserError(
                 f"max_tokens={max_tokens}: after the {length} pieces of prompt {number}, "
                 f"config.model.max_positions={self.positions} leaves room for {room}; lower it, "
-                "or shorten the prompt"
+                f"shorten the prompt{self._remedy}"
             )
         return max_tokens
+
+    @property
+    def _remedy(self) -> str:
+        if not self._prompting.continued:
+            return ""
+        return ", or train with model.relative_positions='rope', which has no such limit"
 
     def _each(
         self,
