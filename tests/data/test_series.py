@@ -233,5 +233,5 @@ def test_training_evaluation_and_forecasting(config, tmp_path, capsys):
     assert ">channel 3</text>" in (run / "x.svg").read_text()
     with pytest.raises(UserError, match="--window=22: the split has 22, from 0 on"):
         plot_forecast.main([f"--workdir={run}", "--window=22", f"--output={run}/x.svg"])
-    with pytest.raises(UserError, match="a series of 5 rows: such a model reads 12"):
+    with pytest.raises(UserError, match="series 1: has 5 rows, and such a model reads 12"):
         trained.forecast(VALUES[:5])

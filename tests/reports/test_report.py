@@ -371,7 +371,7 @@ def test_names_of_kinds_of_models(config, kind, items):
 
 def test_word_error_rates_are_percentages():
     """A hundredth of 2.3 is less than one of 300 words."""
-    rows = [{"name": f"x={x}", "measured": {"WER": score}, "settings": {"x": x}}
+    rows = [{"name": f"x={x}", "measured": {"WER": score}, "settings": {"x": x}, "trained": True}
             for x, score in ((1, 2.33), (2, 2.67))]  # fmt: skip
     assert verdict(rows, "WER", VALIDATION["wer"])["best"] is None
 
@@ -418,9 +418,13 @@ def test_the_best_point_belongs_to_the_best_setting():
     scores = ((64, 1, 40.0), (32, 1, 37.0), (64, 2, 30.0))
     rows = [
         {"name": f"model.d_ff={d_ff},seed={seed}", "measured": {"BLEU": score},
-         "settings": {"model.d_ff": d_ff, "seed": seed}}
+         "settings": {"model.d_ff": d_ff, "seed": seed}, "trained": True}
         for d_ff, seed, score in scores
     ]  # fmt: skip
+    assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=32,seed=1"
+    rows[-1]["trained"] = False  # 30 after half of its steps says nothing about the setting
+    assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=64,seed=1"
+    rows[0]["trained"] = False  # it has no other point
     assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=32,seed=1"
 
 

@@ -104,7 +104,7 @@ def _weights(trained: TrainedModel, value: np.ndarray) -> np.ndarray | None:
     if trained.experiment.model.architecture != "encoder":
         return None
     try:
-        attention = trained.inside(value)["encoder"].attention
+        attention = trained.inside([value])[0]["encoder"].attention
     except UserError:
         return None
     config = trained.experiment.model
