@@ -369,6 +369,21 @@ def test_names_of_kinds_of_models(config, kind, items):
     assert (found["kind"], found["items"]) == (kind, items)
 
 
+@pytest.mark.parametrize(
+    ("config", "scored"),
+    [("pictures", "pictures"), ("etth1", "windows"), ("movie_reviews", "texts"),
+     ("spoken_digits", "sentences"), ("multi30k", "sentences"), ("shakespeare", "texts")],
+)  # fmt: skip
+def test_what_was_scored_is_called_by_its_name(config, scored):
+    assert named(parse(load_config(f"configs/{config}.py")))["scored"] == scored
+
+
+def test_a_sentence_names_few_parts():
+    """Of many files the first and the last; the settings list all."""
+    assert runs._listed(("train", "more")) == "train+more"
+    assert runs._listed([f"f{i:02}" for i in range(91)]) == "f00 to f90, 91 parts"
+
+
 def test_word_error_rates_are_percentages():
     """A hundredth of 2.3 is less than one of 300 words."""
     rows = [{"name": f"x={x}", "measured": {"WER": score}, "settings": {"x": x}, "trained": True}

@@ -100,6 +100,8 @@ VECTOR_FIELDS = {
     "patches": ("patch_size",),
     "log_mel": ("sample_rate", "n_fft", "hop_length", "num_mels"),
 }
+# What messages call a value of each codec of vectors.
+VECTOR_NOUNS = {"patches": "picture", "series": "series", "log_mel": "sound"}
 # The codecs of vectors instead of text, and their sources.
 VECTORS = {
     "patches": ("arrays", "folders", "tfds"), "series": ("series",), "log_mel": ("wavs",),

@@ -3,7 +3,8 @@
 import numpy as np
 
 from transformer_jax.choices import pick
-from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.config import DataConfig, Experiment, ObjectiveConfig
+from transformer_jax.config.words import VECTOR_NOUNS
 from transformer_jax.data.answering import Answer
 from transformer_jax.data.batch import (
     Batch,
@@ -147,6 +148,13 @@ OBJECTIVES: dict[str, Objective] = {
     "reconstruct": Reconstruct(),
     "policy": Policy(),
 }
+
+
+def noun_of(objective: Objective, experiment: Experiment) -> str:
+    """Return what messages call an item: an objective of texts may read pictures or sounds."""
+    if objective.noun != "text":
+        return objective.noun
+    return VECTOR_NOUNS.get(experiment.codecs[0], objective.noun)
 
 
 def objective_named(name: str) -> Objective:

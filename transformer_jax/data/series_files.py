@@ -34,17 +34,16 @@ class Rows(np.ndarray):
 
     def between(self, first: int, last: int) -> "Rows":
         """Return some of the rows, with their dates."""
-        rows = self[first:last]
+        rows: Rows = self[first:last].view(Rows)
         rows.dates = self.dates[first:last]
         return rows
 
 
 def named(rows: np.ndarray, column: int) -> str:
     """Return what a message calls a column: by its name and file if they are known."""
-    names = getattr(rows, "columns", ())
-    if len(names) != rows.shape[1]:
+    if not isinstance(rows, Rows) or len(rows.columns) != rows.shape[1]:
         return f"channel {column + 1}"
-    return f"column {names[column]!r} of {rows.path}"
+    return f"column {rows.columns[column]!r} of {rows.path}"
 
 
 _PART = re.compile(r"(.+?)(?:\[(\d*):(\d*)\])?")

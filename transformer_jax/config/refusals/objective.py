@@ -25,8 +25,8 @@ def check_objective(objective: "ObjectiveConfig") -> None:
     within(1, 1000, partial_prediction=objective.partial_prediction)
     check(
         objective.kind in ARCHITECTURES,
-        f"like={objective.like!r}: must say which objective name={objective.name!r} is like; one "
-        f"of {[*ARCHITECTURES]}",
+        f"like={objective.like!r}: must say which objective name={objective.name!r} is like, as in "
+        f"--config.objective.like=language_model; one of {', '.join(ARCHITECTURES)}",
     )
     check(
         objective.like is None or is_part(objective.name),

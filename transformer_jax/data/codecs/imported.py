@@ -26,7 +26,7 @@ class Imported:
             from tokenizers import Tokenizer
         except ImportError:
             raise UserError(
-                "codec='huggingface' needs tokenizers: pip install 'transformer-jax[huggingface]'"
+                "codec='huggingface' needs tokenizers: pip install tokenizers"
             ) from None
         content = json.loads(model)
         if not isinstance(content, dict) or content.keys() != {"special", "size", "tokenizer"}:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig, SourceConfig
+from transformer_jax.config.words import VECTOR_NOUNS
 from transformer_jax.data.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
 from transformer_jax.data.masking import masked
@@ -56,7 +57,7 @@ class LogMel(VectorCodec):
     """
 
     file = "log_mel{}.json"
-    noun = "sound"
+    noun = VECTOR_NOUNS["log_mel"]
     stored = np.dtype(np.float32)
 
     def __init__(self, model: bytes) -> None:

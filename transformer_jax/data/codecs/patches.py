@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
+from transformer_jax.config.words import VECTOR_NOUNS
 from transformer_jax.data.augmenting import augmented
 from transformer_jax.data.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
@@ -65,7 +66,7 @@ class Patches(VectorCodec):
     """
 
     file = "patches{}.json"
-    noun = "picture"
+    noun = VECTOR_NOUNS["patches"]
     stored = np.dtype(np.uint8)
 
     def __init__(self, model: bytes) -> None:

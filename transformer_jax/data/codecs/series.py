@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig, SourceConfig
+from transformer_jax.config.words import VECTOR_NOUNS
 from transformer_jax.data import series_files
 from transformer_jax.data.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
@@ -22,7 +23,7 @@ class Series(VectorCodec):
     """
 
     file = "series{}.json"
-    noun = "series"
+    noun = VECTOR_NOUNS["series"]
     stored = np.dtype(np.float32)
     size = 1
 
