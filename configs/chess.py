@@ -1,6 +1,6 @@
 """Chess without search (Ruoss et al. 2024, arXiv:2402.04494), small: position in, move out.
 
-    pip install 'transformer-jax[chess]'
+    pip install chess
     python train.py --config=configs/chess.py
     python train.py --config=configs/chess.py:value
     python benchmarks/chess_games.py runs/chess

@@ -43,8 +43,8 @@ SLOW = (
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",
     "server/", "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
     "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
-    "test_classifier.py", "test_parts.py", "test_span_corruption.py", "test_tour.py",
-    "test_translate_cli.py", "test_understanding.py", "training/",
+    "test_classifier.py", "test_inputs.py", "test_parts.py", "test_span_corruption.py",
+    "test_tour.py", "test_translate_cli.py", "test_understanding.py", "training/",
 )  # fmt: skip
 # Test files that see all 8 devices. Others see one: a program for eight takes much longer to
 # compile and run.

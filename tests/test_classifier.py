@@ -14,6 +14,7 @@ from tiny import RUN, random_params, random_store
 import transformer_jax
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.cli import compare, evaluate, generate, score, translate
+from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import (
     DataConfig,
     Experiment,
@@ -24,7 +25,9 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.data.objectives import noun_of, objective_named
 from transformer_jax.data.sources import Corpus
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.validation import notes
@@ -188,6 +191,17 @@ def test_notes_state_the_uncertainty_of_few_texts(home):
     assert "texts, an accuracy near" in (home / "classes/train.log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("config", "noun"),
+    [("pictures", "picture"), ("movie_reviews", "text"), ("etth1", "window"),
+     ("multi30k", "pair"), ("picture_codes", "picture")],
+)  # fmt: skip
+def test_items_are_called_what_they_are(config, noun):
+    """Also in the log, and in errors: an objective of texts may read pictures."""
+    experiment = parse(load_config(f"configs/{config}.py"))
+    assert noun_of(objective_named(experiment.objective.name), experiment) == noun
+
+
 def test_intervals_of_accuracy_are_wilsons():
     """Their ends are the roots of (p - share)^2 = z^2 p (1 - p) / n."""
     for right, total in ((0, 10), (7, 10), (10, 10), (172, 200)):
@@ -321,4 +335,8 @@ def test_an_image_classifier_is_trained_resumed_and_reported(tmp_path, monkeypat
     found = gather([(whole, None)], "validation")["gallery"]
     (shown,) = found
     assert len(shown["examples"]) == 12
+    log = (whole.path / "train.log").read_text()
+    assert "data: 64 training pictures kept" in log
+    assert "of 12 pictures, an accuracy near" in log
+    assert "text" not in log
     assert all({"picture", "looked", "probability"} <= row.keys() for row in shown["examples"])

@@ -653,6 +653,10 @@ def test_the_manual_of_single_fields_and_groups(capsys):
                         ("model.nrom", "model.norm")):  # fmt: skip
         with pytest.raises(UserError, match=rf"unknown field \(did you mean '{hint}'\?\)"):
             dispatch(["config", wrong])
+    for word, fields in (("experts", "model.num_experts, "), ("rope", "model.rope_theta, "),
+                         ("mixture", "model.architecture")):  # fmt: skip
+        with pytest.raises(UserError, match=rf"unknown field.*{fields}"):
+            dispatch(["config", word])
 
 
 def test_compiled_programs_are_kept_in_the_cache(monkeypatch, tmp_path):

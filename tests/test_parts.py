@@ -210,7 +210,7 @@ def test_the_file_may_change_before_the_first_checkpoint(folder):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("model.norm", "own.py:Cantred", "own.py defines no Cantred"),
+        ("model.norm", "own.py:Cantred", "own.py defines no Cantred; name one of Centred, "),
         ("model.norm", "other.py:Centred", "other.py: cannot be read"),
         ("model.norm", "package:Centred", "no installed package package has such an entry point"),
         ("model.attention", "own.py:Centred", "must be one of 'dense', 'fused'"),
@@ -228,12 +228,12 @@ def test_invalid_references_are_rejected_when_parsed(folder, monkeypatch, field,
 @pytest.mark.parametrize(
     ("field", "name", "message"),
     [
-        ("model.norm", "no_norm", "must have apply, bind, clone, ..."),
-        ("model.activation", "no_norm", "must have function, gated as .*Activation does"),
+        ("model.norm", "no_norm", "has no apply, bind, clone, ...; write it like LayerNorm of"),
+        ("model.activation", "no_norm", "has no function, gated; write it like Activation of"),
         ("objective.name", "Beginnings", "is a class, but an instance is expected"),
-        ("optimizer.schedule", "beginnings", "must have __call__"),
-        ("model.norm", "Unscaled", r"must take \(epsilon\) as .*LayerNorm does"),
-        ("optimizer.schedule", "no_norm", r"must take \(factor, warmup, total, d_model\)$"),
+        ("optimizer.schedule", "beginnings", r"is not a function; write one of \(factor, wa"),
+        ("model.norm", "Unscaled", r"does not take \(epsilon\), as LayerNorm of .* does; change"),
+        ("optimizer.schedule", "no_norm", r"does not take \(factor, .*\); change its par"),
     ],
 )  # fmt: skip
 def test_objects_of_the_wrong_kind_are_rejected(folder, field, name, message):

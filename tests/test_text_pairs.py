@@ -120,7 +120,7 @@ def test_a_line_that_is_not_a_pair_is_rejected(home, tmp_path):
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        ("validation", "inside near", "'near' is not a label of the training text, which has"),
+        ("validation", "inside near", "'near' is not a label of the training data, which has"),
         ("validation", "", "names no class; give each text one"),
         ("train", " ", "names no class; give each text one"),
     ],

@@ -44,12 +44,16 @@ def _unlike(part: Any, entries: list[Any]) -> str:
         return f"is a class, but an instance is expected, as in NAME = {part.__name__}()"
     missing = set.intersection(*map(_shows, entries)) - _shows(part)
     kind = model if isinstance(model, type) else type(model)
-    like = "" if kind.__module__ == "builtins" else f" as {kind.__module__}.{kind.__name__} does"
+    ours = "" if kind.__module__ == "builtins" else f"{kind.__name__} of {kind.__module__}"
+    if lacking := sorted(missing - {"__call__"}):
+        names = ", ".join(lacking[:3]) + ", ..." * (len(lacking) > 3)
+        return f"has no {names}" + f"; write it like {ours}" * bool(ours)
+    needed = _needed(model) if callable(model) else []
     if missing:
-        names = ", ".join(sorted(missing)[:3]) + ", ..." * (len(missing) > 3)
-        return f"must have {names}{like}"
-    if callable(model) and not _takes(part, needed := _needed(model)):
-        return f"must take ({', '.join(needed)}){like}"
+        return f"is not a function; write one of ({', '.join(needed)})"
+    if callable(model) and not _takes(part, needed):
+        like = f", as {ours} does" * bool(ours)
+        return f"does not take ({', '.join(needed)}){like}; change its parameters to these"
     return ""
 
 

@@ -26,6 +26,9 @@ from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 
+_ALIKE = 6  # most fields that an error names
+OWN_PART = ", or FILE.py:NAME, a part of your own"  # after the entries of a table
+
 
 def door(config: Any) -> ConfigDict:
     """Return the same fields as a locked ConfigDict, which rejects unknown fields."""
@@ -184,6 +187,8 @@ def _unknown(path: str) -> UserError:
     hint = did_you_mean(path, homes or known)
     if homes and not hint:
         hint = f" (did you mean {homes[0]!r}?)"
+    if not hint and len(last) > 2 and (alike := [x for x in known if last in x]):
+        hint = f" (there are {', '.join(alike[:_ALIKE])}{', ...' * (len(alike) > _ALIKE)})"
     return UserError(f"config.{path}: unknown field{hint}")
 
 
@@ -217,7 +222,7 @@ def checked(path: str, value: Any, kind: Any) -> Any:
             return parts.pinned(value, path)
         if value not in typing.get_args(kind):
             near = did_you_mean(str(value), [str(x) for x in typing.get_args(kind)])
-            raise UserError(f"{wrong}{' or FILE.py:NAME' * (field in TAKE_PARTS)}{near}")
+            raise UserError(f"{wrong}{OWN_PART * (field in TAKE_PARTS)}{near}")
         return value
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):

@@ -100,7 +100,9 @@ def admit(file: str | Path) -> None:
     try:
         text = user_path(file).read_bytes()
     except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}); name a Python file") from None
+        raise UserError(
+            f"{file}: cannot be read ({error.strerror}); give the path of a Python file"
+        ) from None
     try:
         ast.parse(text)
     except (SyntaxError, ValueError) as error:
@@ -150,7 +152,7 @@ def pinned(value: str, what: str) -> str:
     names = {getattr(node, field, None) for node in ast.walk(ast.parse(file.text))
              for field in ("name", "id", "asname")}  # fmt: skip
     if part.name not in names:
-        raise UserError(f"{what}={value!r}: {part.home} defines no {part.name}")
+        raise _undefined(value, part, what, file)
     return f"{value}@sha256:{file.digest}"
 
 
@@ -174,7 +176,7 @@ def resolve(value: str, what: str) -> Any:
     if file is None:
         raise _refused(value, part, what)
     if part.name not in file.contents:
-        raise UserError(f"{what}={value!r}: {part.home} defines no {part.name}")
+        raise _undefined(value, part, what, file)
     return file.contents[part.name]
 
 
@@ -232,8 +234,20 @@ def _refused(value: str, part: Part, what: str) -> UserError:
         )
     return UserError(
         f"{what}: is code, and a work directory alone does not cause code to run; if you trust it, "
-        f"add --parts={part.home}, or its copy in parts/ of the work directory; in Python "
-        f"load(..., parts=[{part.home!r}]) or transformer_jax.admit({part.home!r})"
+        f"add --parts={part.home} to the command, or its copy in parts/ of the work directory; in "
+        f"Python, first call transformer_jax.admit({part.home!r})"
+    )
+
+
+def _undefined(value: str, part: Part, what: str, file: _File) -> UserError:
+    """Return the error for a part that a file does not define; names those that it does."""
+    tops = ast.parse(file.text).body
+    names = [getattr(node, "name", None) for node in tops]
+    names += [getattr(x, "id", None) for node in tops for x in getattr(node, "targets", [])]
+    known = ", ".join(name for name in names if name and not name.startswith("_"))
+    return UserError(
+        f"{what}={value!r}: {part.home} defines no {part.name}; "
+        + (f"name one of {known}, or add it" if known else "add it")
     )
 
 

@@ -367,7 +367,7 @@ def test_classes_are_the_distinct_training_lines(tmp_path):
     assert codec.pieces(range(3)) == ["", "neg", "pos"]
     assert not codec.is_text(0)
     assert codec.word_starts() is None
-    with pytest.raises(UserError, match="'neutral' is not a class of the training text, which has"):
+    with pytest.raises(UserError, match="'neutral' is not a class of the training data, which has"):
         codec.encode(["neutral"])
     with pytest.raises(UserError, match=r"^config\.data\.train: all 2 texts are of one class"):
         classes.train(CONFIG, ["pos", "pos"])
@@ -387,7 +387,7 @@ def test_labels_are_those_of_the_training_text(tmp_path):
     assert codec.pieces(range(codec.size)) == ["B-X", "I-X", "O"]
     assert codec.encode(["O B-X", ""], bos=True) == [[2, 0], []]
     assert codec.decode([2, 0]) == "O B-X"
-    with pytest.raises(UserError, match=r"'Q' is not a label of the training text, which has"):
+    with pytest.raises(UserError, match=r"'Q' is not a label of the training data, which has"):
         codec.encode(["O Q"])
     with pytest.raises(UserError, match=r"^config\.data\.train: has only one label, \['O'\]"):
         labels.train(CONFIG, ["O O"])

@@ -1,6 +1,8 @@
 """Time series: rows of files, windows of channels, forecasts, and which input is rejected."""
 
 import dataclasses
+import datetime as dt
+import io
 import json
 
 import flax.linen as nn
@@ -32,6 +34,7 @@ from transformer_jax.evaluation.naive import Ridge, seasonal, windows
 from transformer_jax.experiments import train
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.nn.distributions import DISTRIBUTIONS
+from transformer_jax.plots.forecast import draw
 from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir
 
@@ -67,6 +70,41 @@ def test_splits_include_the_context_rows_before_them(config):
     assert len({corpus.fingerprint for corpus in found}) == 3
     counts = [len(items_of(corpus.tgt[0])) for corpus in found]
     assert counts == [3 * (70 - 15), 3 * (25 - 3), 3 * (25 - 3)]
+
+
+def test_rows_know_their_columns_and_dates(config):
+    """Those of the rows that a part selects; what is computed from them has no dates."""
+    (rows,) = sources.load(config, "test", OBJECTIVE).tgt
+    assert rows.columns == ("a", "b", "c")
+    assert rows.dates == tuple(f"day {i}" for i in range(83, 120))
+    assert rows.between(2, 4).dates == ("day 85", "day 86")
+    assert rows[2:4].dates == (rows * 2).dates == ()
+
+
+@pytest.mark.parametrize("by", ["hour", "day", "year", "name", "none"])
+def test_the_plot_of_a_forecast_shows_names_and_dates(by):
+    """Dates on a scale of time if they are all dates, else the first and the last as they are."""
+    days = [dt.datetime(2024, 2, 28) + dt.timedelta(hours=i) for i in range(20)]
+    dates = {
+        "hour": [str(day) for day in days], "none": [],
+        "day": [f"2024-02-{i + 1:02}" for i in range(20)],
+        "year": [f"{1990 + i}-01-01" for i in range(20)],
+        "name": [f"week {i}" for i in range(20)],
+    }[by]  # fmt: skip
+    names = ["load", "price_$x$"] if dates else []
+    figure = draw(np.arange(40.0).reshape(20, 2), np.zeros((5, 2)), None, 10, names, dates)
+    figure.savefig(io.BytesIO())
+    panels = figure.axes
+    titles = [panel.get_title(loc="left") for panel in panels[:2]]
+    assert titles == (names or ["channel 1", "channel 2"])
+    shown = " ".join(
+        [label.get_text() for label in panels[1].get_xticklabels()]
+        + [panels[1].xaxis.get_offset_text().get_text()]
+    )
+    expected = {"hour": "2024-Feb", "day": "2024-Feb", "year": "2008", "name": "week 5 week 19"}
+    assert expected.get(by, "") in shown
+    if by == "none":
+        assert panels[0].get_xlabel() == "rows from the end of the input"
 
 
 def test_the_number_of_windows_matches_the_literature():
@@ -130,6 +168,11 @@ def test_unsuitable_series_are_rejected(config, tmp_path):
     for value in (0, 0.1):  # whose mean over 120 rows is not 0.1 to the last bit
         with pytest.raises(UserError, match=f"channel 2 is {value} in all 120 rows"):
             series.train(SourceConfig(), [VALUES * [1, 0, 1] + [0, value, 0]])
+    (tmp_path / "flat.csv").write_text(text(VALUES * [1, 1, 0] + [0, 0, 2]))
+    (flat,) = sources.load(dataclasses.replace(config, train=("flat[3:50]",)), "train",
+                            OBJECTIVE).tgt  # fmt: skip
+    with pytest.raises(UserError, match=r"train: column 'c' of \S*flat\.csv is 2 in all 47 rows"):
+        series.train(SourceConfig(), [flat])
     with pytest.raises(UserError, match="part 2 has 2 channels, but the first has 3"):
         series.train(SourceConfig(), [VALUES, VALUES[:, :2]])
     with pytest.raises(UserError, match=r"series 1: has shape \(120, 2\)"):
@@ -210,9 +253,10 @@ def test_training_evaluation_and_forecasting(config, tmp_path, capsys):
     of_others = {name for name in scores if name.startswith(("seasonal", "ridge"))}
     assert scores_tested(run, "test") == scores.keys() - of_others
     (shown,) = gather([(WorkDir(run), None)], "test")["gallery"]
-    assert [e["caption"].partition(", ")[2].partition(" of 22")[0] for e in shown["examples"]] == [
-        "smallest error", "median error", "largest error"
-    ]  # fmt: skip
+    captions = [e["caption"].partition(" of 22")[0].split(", ") for e in shown["examples"]]
+    assert [title for *_, title in captions] == ["smallest error", "median error", "largest error"]
+    for window, begin, _ in captions:
+        assert begin == f"from day {83 + 12 + int(window.removeprefix('window '))}"
 
     trained = transformer_jax.load(run)
     point, deciles = trained.forecast(VALUES[83 : 83 + 12], deciles=True)
@@ -230,8 +274,9 @@ def test_training_evaluation_and_forecasting(config, tmp_path, capsys):
              for x, i in zip(tiled, range(83, 105), strict=True)]  # fmt: skip
     assert scores["seasonal_mse"]["value"] == pytest.approx(np.mean(naive), rel=1e-4)
     assert dispatch(["plot", "forecast", f"--workdir={run}", f"--output={run}/x.svg"]) == 0
-    assert ">channel 3</text>" in (run / "x.svg").read_text()
+    drawn = (run / "x.svg").read_text()
+    assert all(f">{words}</text>" in drawn for words in ("a", "b", "c", "day 87", "day 98"))
     with pytest.raises(UserError, match="--window=22: the split has 22, from 0 on"):
         plot_forecast.main([f"--workdir={run}", "--window=22", f"--output={run}/x.svg"])
-    with pytest.raises(UserError, match="a series of 5 rows: such a model reads 12"):
+    with pytest.raises(UserError, match="series 1: has 5 rows, and such a model reads 12"):
         trained.forecast(VALUES[:5])

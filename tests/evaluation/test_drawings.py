@@ -8,6 +8,7 @@ from PIL import Image
 
 from transformer_jax.config import SourceConfig
 from transformer_jax.data.codecs import log_mel
+from transformer_jax.data.series_files import Rows
 from transformer_jax.data.wav_files import Sound
 from transformer_jax.evaluation import drawings
 from transformer_jax.plots import tree
@@ -70,6 +71,7 @@ def test_forecasts_are_ranked_by_their_errors():
     point[5] -= 1.0
     point[11] += 9.0
     errors = np.square(point - windows).mean((1, 2))
+    rows = Rows.of(rows, "x.csv", ["a", "b"], [])
     found = drawings.forecasts(rows, point, None, 8, errors)
     assert [*found] == [5, 15, 11]  # 15 is in the middle of 29, after 5 and without 11
     assert found[11]["caption"] == "window 11, largest error of 29: MSE 100.000, standardised"

@@ -10,6 +10,7 @@ from PIL import Image
 from transformer_jax.config import SourceConfig
 from transformer_jax.data.codebook import Codebook, as_lines
 from transformer_jax.data.codecs import patches
+from transformer_jax.evaluation import gallery
 from transformer_jax.evaluation.gallery import beside, drawn, looked, rollout
 from transformer_jax.evaluation.pixels import as_uri
 
@@ -75,3 +76,13 @@ def test_codes_are_drawn_as_the_pictures_they_encode():
     picture = opened(found[9]["picture"])[::11, ::11]
     np.testing.assert_array_equal(picture, book.decode(book.encode(pictures[9:10]))[0, ..., 0])
     assert drawn(book, [{"hypothesis": "", "source": "a"}]) == {}
+
+
+def test_right_predictions_of_every_label_are_shown():
+    """Though files, and so rows, are often sorted by label; wrong ones come first."""
+    labels = ["cat"] * 40 + ["dog"] * 40 + ["eel"] * 40
+    rows = [{"line": i, "reference": x, "hypothesis": x} for i, x in enumerate(labels)]
+    chosen = gallery._chosen(rows)
+    assert [labels[i] for i in chosen] == ["cat", "dog", "eel"] * 4
+    rows[5]["hypothesis"] = "dog"
+    assert gallery._chosen(rows)[0] == 5

@@ -433,7 +433,7 @@ def test_other_training_text_is_refused(copy, monkeypatch):
 
     monkeypatch.setattr(sources, "load", load_changed)
     before = {path: path.read_bytes() for path in copy.path.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"^training text: not the one that checkpoint 6 was"):
+    with pytest.raises(UserError, match=r"^training data: not the one that checkpoint 6 was"):
         runs.run_experiment(SIX, copy)
     assert {path: path.read_bytes() for path in before} == before
 

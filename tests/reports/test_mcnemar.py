@@ -21,6 +21,7 @@ from transformer_jax.config import (
 from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
+from transformer_jax.reports.compare import shown_p
 from transformer_jax.reports.mcnemar import of_shares, p_value
 from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir
@@ -116,6 +117,7 @@ def test_reports_test_classifiers_against_each_other(two):
     accuracy, loss = tests
     assert (accuracy["metric"], accuracy["different"]) == ("accuracy", True)
     assert accuracy["p"] == [["McNemar's exact test", pytest.approx(binomtest(4, 20).pvalue)]]
+    assert accuracy["shown_p"] == [f"p = {binomtest(4, 20).pvalue:.4f}"]
     assert accuracy["difference"][0] == pytest.approx(6)
     assert loss["difference"][2] < 0
 
@@ -133,3 +135,12 @@ def test_meaningless_options_are_rejected(two):
     rows.write_text(rows.read_text().replace("probability_of_reference", "p"))
     with pytest.raises(UserError, match="older version, which did not store probability_of_ref"):
         compare.main(two)
+
+
+@pytest.mark.parametrize(
+    ("p", "shown"),
+    [(1.0, "p = 1.0000"), (0.0001, "p = 0.0001"), (6e-5, "p = 0.0001"), (4e-5, "p < 0.0001"),
+     (0.0, "p < 0.0001")],
+)  # fmt: skip
+def test_no_p_value_is_shown_as_zero(p, shown):
+    assert shown_p(p) == shown

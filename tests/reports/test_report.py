@@ -367,9 +367,24 @@ def test_names_of_kinds_of_models(config, kind, items):
     assert (found["kind"], found["items"]) == (kind, items)
 
 
+@pytest.mark.parametrize(
+    ("config", "scored"),
+    [("pictures", "pictures"), ("etth1", "windows"), ("movie_reviews", "texts"),
+     ("spoken_digits", "sentences"), ("multi30k", "sentences"), ("shakespeare", "texts")],
+)  # fmt: skip
+def test_what_was_scored_is_called_by_its_name(config, scored):
+    assert named(parse(load_config(f"configs/{config}.py")))["scored"] == scored
+
+
+def test_a_sentence_names_few_parts():
+    """Of many files the first and the last; the settings list all."""
+    assert runs._listed(("train", "more")) == "train+more"
+    assert runs._listed([f"f{i:02}" for i in range(91)]) == "f00 to f90, 91 parts"
+
+
 def test_word_error_rates_are_percentages():
     """A hundredth of 2.3 is less than one of 300 words."""
-    rows = [{"name": f"x={x}", "measured": {"WER": score}, "settings": {"x": x}}
+    rows = [{"name": f"x={x}", "measured": {"WER": score}, "settings": {"x": x}, "trained": True}
             for x, score in ((1, 2.33), (2, 2.67))]  # fmt: skip
     assert verdict(rows, "WER", VALIDATION["wer"])["best"] is None
 
@@ -416,9 +431,13 @@ def test_the_best_point_belongs_to_the_best_setting():
     scores = ((64, 1, 40.0), (32, 1, 37.0), (64, 2, 30.0))
     rows = [
         {"name": f"model.d_ff={d_ff},seed={seed}", "measured": {"BLEU": score},
-         "settings": {"model.d_ff": d_ff, "seed": seed}}
+         "settings": {"model.d_ff": d_ff, "seed": seed}, "trained": True}
         for d_ff, seed, score in scores
     ]  # fmt: skip
+    assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=32,seed=1"
+    rows[-1]["trained"] = False  # 30 after half of its steps says nothing about the setting
+    assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=64,seed=1"
+    rows[0]["trained"] = False  # it has no other point
     assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=32,seed=1"
 
 

@@ -97,6 +97,29 @@ def test_seeds_are_summarised_as_mean_and_spread(point, tmp_path):
     assert "31.00 ± 1.00 (3)" in as_text(rows)
 
 
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [(75, "step 10 of 100000, exit code 75"), (70, "diverged"), (1, "exit code 1")],
+)
+def test_a_mean_is_over_points_that_are_trained(code, state, point, tmp_path):
+    """One that was interrupted, diverged or failed is left out, and named; alone, it is shown."""
+    points = [
+        point(seed=0, validations=[(1.0, 30.0)], **{"model.d_ff": 8}),
+        point(seed=1, validations=[(2.0, 10.0)], code=code, **{"model.d_ff": 8}),
+        point(seed=2, validations=[(1.0, 32.0)], **{"model.d_ff": 8}),
+        point(seed=0, validations=[(3.0, 5.0)], code=code, **{"model.d_ff": 16}),
+    ]
+    rows = tabulate(points, tmp_path, None)
+    found = read(as_csv(rows))
+    assert [float(row["validation BLEU"]) for row in found] == [31.0, 5.0]
+    assert [row["seeds"] for row in found] == ["2", "1"]
+    assert state in found[0]["state"]
+    assert found[0]["state"].endswith(", left out of the mean")
+    assert state in found[1]["state"]
+    assert not found[1]["state"].endswith("mean")
+    assert "31.00 ± 1.41 (2)" in as_text(rows)
+
+
 def test_scores_of_a_split_and_published_figures(point, tmp_path):
     points = [
         point("b", validations=[(1.0, 10.0)], test_bleu=12.5),

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, ObjectiveConfig
 from transformer_jax.data.codecs.codec import VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.series import Series
+from transformer_jax.decoding import inputs
 from transformer_jax.decoding.pictures import PictureCodes, picture_codes
 from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
@@ -28,12 +27,19 @@ class Reading:
     params: Any
     tokenizers: TokenizerPair
 
+    @property
+    def _objective(self) -> ObjectiveConfig:
+        return self.experiment.objective
+
     def opened(self, lines: str | Sequence) -> list:
         """Return what the source side's codec encodes: lines, or the files they name."""
-        several, codec = [lines] if isinstance(lines, str) else list(lines), self.tokenizers.src
-        if not isinstance(codec, VectorCodec):
-            return several
-        return [codec.open(line) if isinstance(line, str) else line for line in several]
+        return self._read(lines, "translate")[0]
+
+    def _read(self, values: Any, verb: str) -> tuple[list, bool]:
+        """Return what the source side's codec encodes of what is given to a verb, and whether one
+        value was given and not several.
+        """
+        return inputs.read(values, self.tokenizers.src, self.experiment.data, verb)
 
     def _check_text(self, what: str) -> None:
         if isinstance(self.tokenizers.src, VectorCodec) or self.experiment.objective.kind == "ctc":
@@ -43,13 +49,15 @@ class Reading:
         """Return the classes of a text with their probabilities, most likely first, or a list of
         these for several texts. The texts of a pair are separated by a TAB.
 
+        A model of pictures or sounds takes the name of a file, a PIL image or an array, or a list
+        of these; files and images are cropped and resized as those of training were.
+
         Raises:
-          UserError: if the model does not predict classes, or a pair is malformed.
+          UserError: if the model does not predict classes, or an input is malformed.
         """
-        several = self.opened(texts)
-        given = self.model, self.params, self.tokenizers, self.experiment.objective
-        found = classify(*given, several)
-        return found[0] if isinstance(texts, str) else found
+        several, one = self._read(texts, "classify")
+        found = classify(self.model, self.params, self.tokenizers, self._objective, several)
+        return found[0] if one else found
 
     def tag(self, texts: str | Sequence[str]) -> Any:
         """Return the most likely label of each word of a text, or a list of these for several.
@@ -58,21 +66,21 @@ class Reading:
         Raises:
           UserError: if the model does not label words.
         """
-        several = [texts] if isinstance(texts, str) else list(texts)
-        given = self.model, self.params, self.tokenizers, self.experiment.objective
-        found = [said.labels for said in tag(*given, several)]
-        return found[0] if isinstance(texts, str) else found
+        several, one = inputs.texts(texts, "tag")
+        found = tag(self.model, self.params, self.tokenizers, self._objective, several)
+        labels = [said.labels for said in found]
+        return labels[0] if one else labels
 
-    def value(self, texts: str | Sequence[str]) -> Any:
-        """Return the number predicted for a text, or a list of these for several texts.
+    def value(self, texts: str | Sequence) -> Any:
+        """Return the number predicted for a text, or a list of these for several texts; for other
+        inputs see `classify`.
 
         Raises:
           UserError: if the model does not predict numbers.
         """
-        several = self.opened(texts)
-        given = self.model, self.params, self.tokenizers, self.experiment.objective
-        found = values(*given, several)
-        return found[0] if isinstance(texts, str) else found
+        several, one = self._read(texts, "value")
+        found = values(self.model, self.params, self.tokenizers, self._objective, several)
+        return found[0] if one else found
 
     def answer(self, questions: str | Sequence[str], contexts: str | Sequence[str]) -> Any:
         """Return the answer to a question found in a context, or a list of these for several pairs:
@@ -81,45 +89,46 @@ class Reading:
         Raises:
           UserError: if the model does not answer questions, or there are not as many of both.
         """
-        one, two = ([x] if isinstance(x, str) else list(x) for x in (questions, contexts))
-        if isinstance(questions, str) != isinstance(contexts, str) or len(one) != len(two):
-            raise UserError("answer: give a context for each question: two texts, or two lists")
-        if any("\t" in question for question in one):
+        need = "give a context for each question"
+        asked, texts, one = inputs.pairs(questions, contexts, "answer", need)
+        if any("\t" in question for question in asked):
             raise UserError("answer: a question contains a TAB; remove it")
-        given = self.model, self.params, self.tokenizers, self.experiment.objective
-        lines = [f"{x}\t{y}" for x, y in zip(one, two, strict=True)]
-        found = answers(*given, lines)
-        return found[0] if isinstance(questions, str) else found
+        lines = [f"{x}\t{y}" for x, y in zip(asked, texts, strict=True)]
+        found = answers(self.model, self.params, self.tokenizers, self._objective, lines)
+        return found[0] if one else found
 
     def forecast(self, series: Any, deciles: bool = False) -> Any:
         """Return the forecast of a series [rows channels], in its unit: [horizon channels]; with
         `deciles` these too, [horizon channels 9], if the model predicts a distribution.
 
+        A series is an array, or the name of a .csv file as in training; for a list of these, or an
+        array [n rows channels], return a list.
+
         Raises:
           UserError: if the model does not forecast, or predicts no distribution, or the series is
-            shorter than the model's window.
+            shorter than the model's window or has gaps.
         """
-        config, codec = self.experiment.objective, self.tokenizers.tgt
+        codec, kind = self.tokenizers.tgt, self.experiment.model.distribution
         if not isinstance(codec, Series):
             raise UserError(
-                f"config.objective.name={config.name!r}: such a model forecasts nothing"
+                f"config.objective.name={self._objective.name!r}: such a model forecasts nothing"
             )
-        kind = self.experiment.model.distribution
-        given = self.model, self.params, codec, config, kind
-        point, found = ahead(*given, np.asarray(series, np.float64))
-        if deciles and found is None:
+        if deciles and kind == "point":
             raise UserError(f"config.model.distribution={kind!r}: such a model predicts no deciles")
-        return (point, found) if deciles else point
+        several, one = inputs.read(series, codec, self.experiment.data, "forecast")
+        found = ahead(self.model, self.params, codec, self._objective, kind, several)
+        said = found if deciles else [point for point, _ in found]
+        return said[0] if one else said
 
     @property
     def picture_codes(self) -> PictureCodes:
-        """The codes of pictures: `encode` maps pictures [n H W] or [n H W C] to codes [n L], and
-        `decode` codes to pictures.
+        """The codes of pictures: `encode` maps pictures, as `classify` takes them, to codes [n L],
+        and `decode` codes to pictures.
 
         Raises:
           UserError: if the model has no codes.
         """
-        return picture_codes(self.model, self.params, self.tokenizers.tgt)
+        return picture_codes(self.model, self.params, self.tokenizers.tgt, self.experiment.data)
 
     def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:
         """Return the probability that the second text follows the first, or a list of these for
@@ -128,9 +137,8 @@ class Reading:
         Raises:
           UserError: if the model does not predict it, or there are not as many of both.
         """
-        one, two = ([x] if isinstance(x, str) else list(x) for x in (first, second))
-        if isinstance(first, str) != isinstance(second, str) or len(one) != len(two):
-            raise UserError("follows: give a second text for each first: two texts, or two lists")
-        given = self.model, self.params, self.tokenizers.tgt, self.experiment.objective
-        found = follows(*given, one, two)
-        return found[0] if isinstance(first, str) else found
+        need = "give a second text for each first"
+        firsts, seconds, one = inputs.pairs(first, second, "follows", need)
+        codec = self.tokenizers.tgt
+        found = follows(self.model, self.params, codec, self._objective, firsts, seconds)
+        return found[0] if one else found

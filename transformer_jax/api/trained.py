@@ -11,9 +11,10 @@ from transformer_jax.api.stored import Companions
 from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.config.searches import with_search
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding import inputs
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
-from transformer_jax.decoding.text.inside import Inside, inside
+from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.transcribe import Transcriber
@@ -87,7 +88,8 @@ class TrainedModel(Reading):
         **fields: Any,
     ) -> Any:
         """Return the best translation of a line as text, or a list of these for several lines. If
-        the model does not read text, a line is the name of a file, or an array in a list.
+        the model does not read text, a line is the name of a file, an image or an array, prepared
+        as in training; see `classify`.
 
         With `n_best`, return a list of up to that many hypotheses instead, best first, each with
         text, pieces (`ids`), score and log-probability. Settings are `decoding`, or else those of
@@ -100,9 +102,10 @@ class TrainedModel(Reading):
         """
         chosen = self._decoding(decoding, fields)
         translator = self.translator(chosen, 1 if n_best is None else n_best)
-        hypotheses = translator.hypotheses(self.params, self.opened(lines))
+        several, one = self._read(lines, "translate")
+        hypotheses = translator.hypotheses(self.params, several)
         found = [items[0].text for items in hypotheses] if n_best is None else hypotheses
-        return found[0] if isinstance(lines, str) else found
+        return found[0] if one else found
 
     def generator(
         self,
@@ -157,10 +160,10 @@ class TrainedModel(Reading):
         """
         chosen = self._decoding(decoding, fields)
         generator = self.generator(chosen, 1 if n_best is None else n_best, prompt_cache)
-        several = [prompts] if isinstance(prompts, str) else prompts
+        several, one = inputs.texts(prompts, "generate")
         texts = generator.generate(self.params, several, max_tokens, stop=stop_strings)
         found = [items[0].text for items in texts] if n_best is None else texts
-        return found[0] if isinstance(prompts, str) else found
+        return found[0] if one else found
 
     def stream(
         self,
@@ -181,7 +184,8 @@ class TrainedModel(Reading):
         """
         chosen = self._decoding(decoding, fields, beam_size=1, num_samples=1)
         generator = self.generator(chosen, prompt_cache=prompt_cache)
-        return generator.stream(self.params, prompt, max_tokens, stop=stop_strings)
+        text = inputs.one_text(prompt, "stream")
+        return generator.stream(self.params, text, max_tokens, stop=stop_strings)
 
     def _decoding(
         self, decoding: DecodingConfig | None, fields: dict[str, Any], **unless: Any
@@ -208,30 +212,40 @@ class TrainedModel(Reading):
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give only texts")
-            texts = [src] if isinstance(src, str) else list(src)
+            texts, one = inputs.texts(src, "score")
             found = score_texts(self.model, self.params, pair.tgt, objective, texts)
-            return found[0] if isinstance(src, str) else found
-        given, most = (self.model, self.params, pair), objective.cut_at(self.experiment.data)
-        if isinstance(src, str) and isinstance(tgt, str):
-            return score_pairs(*given, [src], [tgt], objective=objective, cut_at=most)[0]
-        if tgt is None or isinstance(src, str) or isinstance(tgt, str) or len(src) != len(tgt):
-            raise UserError("score: give a translation for each line: two texts, or two lists")
-        if not len(src):
+            return found[0] if one else found
+        need = "give a translation for each line"
+        if tgt is None:
+            raise UserError(f"score: {need}: two texts, or two lists")
+        sources, targets, one = inputs.pairs(src, tgt, "score", need)
+        if not sources:
             return []
-        return score_pairs(*given, src, tgt, objective=objective, cut_at=most)
+        most = objective.cut_at(self.experiment.data)
+        scores = score_pairs(
+            self.model, self.params, pair, sources, targets, objective=objective, cut_at=most
+        )
+        return scores[0] if one else scores
 
-    def inside(self, source: Any, target: str | None = None) -> dict[str, Inside]:
-        """Return the model's internals as it reads a text, or a pair if it translates, or an array
-        if it reads vectors: for each stack, "encoder" or "decoder", `hidden` states [L+1 T D]
-        before and after each layer, `attention` of each layer and head [L N T T],
-        `cross_attention` [L N T S], and `pieces`.
+    def inside(self, source: Any, target: str | Sequence[str] | None = None) -> Any:
+        """Return the model's internals as it reads a text, or a pair if it translates, or a file,
+        an image or an array if it reads vectors: a dict of `Inside` by stack, "encoder" or
+        "decoder", with `hidden` states [L+1 T D] before and after each layer, `attention` of each
+        layer and head [L N T T], `cross_attention` [L N T S], and `pieces`; or a list of these for
+        several.
 
         Raises:
           UserError: if a translation is missing, or the model does not read a text as it is.
         """
-        read = self.opened(source)[0] if isinstance(source, str) else source
-        given = self.model, self.params, self.tokenizers, self.experiment.objective
-        return inside(*given, read, target)
+        several, one = self._read(source, "inside")
+        targets: Sequence[str | None] = [None] * len(several)
+        if target is not None:
+            targets, alone = inputs.texts(target, "inside")
+            if alone != one or len(targets) != len(several):
+                raise UserError("inside: give a translation for each text: two texts, or two lists")
+        reads = self.model, self.params, self.tokenizers, self.experiment.objective
+        found = [inside(*reads, *pair) for pair in zip(several, targets, strict=True)]
+        return found[0] if one else found
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
@@ -242,6 +256,8 @@ class TrainedModel(Reading):
           UserError: if there is no source, or one side is longer than the model can read.
         """
         self._check_text("attention")
+        for text in (source, *([] if target is None else [target])):
+            inputs.one_text(text, "attention")
         translator = self.translator()
         (ids,), longest = self.tokenizers.src.encode([source]), translator.longest
         if len(ids) < 2:

@@ -16,6 +16,7 @@ from transformer_jax.reports.compare import (
     Result,
     differences,
     paired_tests,
+    shown_p,
     testable,
 )
 from transformer_jax.reports.evaluations import decoding_differences
@@ -122,7 +123,7 @@ def _print_result(result: Result) -> None:
     form = ".2f" if abs(result.score) >= 10 else ".4f"  # percentages, and other scores
     line = f"{result.metric:<5} {result.score:6{form}} ± {result.interval:{form}}  {result.system}"
     for test, p in result.p_values.items():
-        line += f"  {TITLES[test]} p = {p:.4f}"
+        line += f"  {TITLES[test]} {shown_p(p)}"
     if result.difference is not None:
         seen, low, high = (f"{x:+{form}}" for x in result.difference)
         line += f"  difference {seen}, 95 % interval {low} to {high}"

@@ -19,8 +19,10 @@ from typing import Any
 from transformer_jax.choices import did_you_mean
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.config import TAKE_PARTS, Experiment, manual
-from transformer_jax.door import describe, kind_of
+from transformer_jax.door import OWN_PART, describe, kind_of
 from transformer_jax.errors import UserError
+
+_MENTIONED = 6  # most fields that an error names
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,13 +40,42 @@ def main(argv: Sequence[str]) -> int:
         if name not in groups and (near := did_you_mean(name, list(groups))) and "." not in name:
             raise UserError(f"config.{name}: unknown field{near}")
         if name not in groups:
-            kind_of(name)  # which refuses unknown fields
+            _check_known(name)
     for name in names or [name for name, _, _ in _fields(Experiment)]:
         if name in groups:
             print(_group(name, groups[name]))
         else:
             print(_entry(name))
     return 0
+
+
+def _check_known(name: str) -> None:
+    """Check that there is a field of that name.
+
+    Raises:
+      UserError: if not; names fields that are spelled alike, or else those that mention the word.
+    """
+    try:
+        kind_of(name)
+    except UserError as error:
+        if "(" in str(error) or "is a group" in str(error):  # it names some
+            raise
+        word = re.escape(name.rpartition(".")[2].lower().rstrip("s"))
+        found = [path for path, text in _texts() if re.search(rf"\b{word}", text.lower())]
+        if not found:
+            raise
+        named = ", ".join(found[:_MENTIONED]) + ", ..." * (len(found) > _MENTIONED)
+        raise UserError(f"{error}; the word occurs at {named}") from None
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Yield each field with what the manual says about it."""
+    for name, kind, _ in _fields(Experiment):
+        if dataclasses.is_dataclass(kind):
+            for field, _, _ in _fields(kind):
+                yield f"{name}.{field}", _entry(f"{name}.{field}")
+        else:
+            yield name, _entry(name)
 
 
 def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -65,7 +96,7 @@ def _entry(path: str) -> str:
     value: Any = Experiment()
     for name in path.split("."):
         owner, value = value, getattr(value, name)
-    own = " or path/file.py:Name" * (path in TAKE_PARTS)
+    own = OWN_PART * (path in TAKE_PARTS)
     head = f"{path} = {value!r}  ({describe(kind_of(path))}{own})"
     comment = comments(type(owner))[name]
     return "\n".join([head, *textwrap.wrap(comment, 92, initial_indent="    ",

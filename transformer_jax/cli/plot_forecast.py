@@ -34,12 +34,14 @@ def main(argv: Sequence[str]) -> int:
     count = len(rows) - objective.window - objective.horizon + 1
     if not 0 <= arguments.window < count:
         raise UserError(f"--window={arguments.window}: the split has {count}, from 0 on")
-    shown = rows[arguments.window :][: objective.window + objective.horizon]
+    first = arguments.window
+    shown = rows.between(first, first + objective.window + objective.horizon)
     trained = load(arguments.workdir, arguments.checkpoint)
     several = experiment.model.distribution != "point"
     found = trained.forecast(shown[: objective.window], deciles=several)
     point, deciles = found if several else (found, None)
     last = min(objective.window, 2 * objective.horizon)
-    save(draw(shown, point, deciles, last), arguments.output)
+    figure = draw(shown, point, deciles, last, shown.columns, shown.dates)
+    save(figure, arguments.output)
     print(f"written to {arguments.output.absolute()}")
     return 0

@@ -33,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(list(argv))
     experiment = WorkDir(arguments.workdir).experiment()
     texts = _texts(arguments, experiment.objective)
+    if not any(texts[-1]):
+        raise UserError(f"--target={arguments.target}: contains no text; name another file")
 
     from transformer_jax.api import load
     from transformer_jax.experiments.process import keep_freed_memory, use_compilation_cache

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"serve: needs {', '.join(missing)}: pip install 'transformer-jax[serve]'")
+        raise UserError(f"serve: needs {', '.join(missing)}: pip install {' '.join(missing)}")
 
     from transformer_jax.experiments.process import (
         keep_freed_memory,

@@ -23,7 +23,7 @@ Translate text line by line, in order; empty lines stay empty. Without --input a
 it reads standard input and writes standard output: at a terminal each line is translated at once,
 in a pipe as soon as no more arrive.
 
-For a model that reads sound, a line is the name of a file.
+For a model that reads sound or pictures, a line is the name of a file.
 
 Scores in JSON lines are log-probabilities (nats), normalised as "normalization" says: divided by
 the length penalty of these settings; for a line translated in parts, the sum over the parts.

@@ -182,4 +182,4 @@ def library() -> Any:
     try:
         return importlib.import_module("chess")
     except ImportError:
-        raise UserError("chess: needs python-chess; pip install 'transformer-jax[chess]'") from None
+        raise UserError("chess: needs python-chess: pip install chess") from None

@@ -1,14 +1,18 @@
 """Picture files in one folder per label: PART/LABEL/FILE."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from transformer_jax.config import DataConfig
 from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
+
+# What Pillow raises for a file that is no picture, a damaged one, or one of too many pixels.
+_DAMAGED = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
@@ -25,7 +29,9 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     mode = ""
     for part in getattr(config, split):
         for path in _files(config, split, part):
-            picture, mode = _read(path, config.image_size, mode)
+            with open_picture(path) as opened:
+                mode = mode or mode_of(opened)
+                picture = pixels_of(opened, config.image_size, mode, str(path))
             if values and picture.shape != values[0].shape:
                 raise UserError(
                     f"{path}: has {picture.shape[0]} x {picture.shape[1]} pixels, but the first "
@@ -50,18 +56,44 @@ def _files(config: DataConfig, split: str, part: str) -> list[Path]:
     return found
 
 
-def _read(path: Path, size: Sequence[int], mode: str) -> tuple[np.ndarray, str]:
-    """Return a picture and its mode, which is the given one unless that is empty."""
+def open_picture(path: str | os.PathLike) -> Image.Image:
+    """Return the picture in a file, whose pixels are read later.
+
+    Raises:
+      UserError: if it cannot be read.
+    """
     try:
-        with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode[0] in "IF":  # which Pillow would clip at 255
-                raise ValueError(f"its pixels have more than 8 bits, mode {upright.mode}")
-            mode = mode or ("L" if upright.mode in ("L", "1") else "RGB")
-            upright = upright.convert(mode)
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as a picture ({error})") from None
+        return Image.open(path)
+    except _DAMAGED as error:
+        raise UserError(f"{path}: cannot be read as a picture ({_reason(error)})") from None
+
+
+def mode_of(picture: Image.Image) -> str:
+    """Return the mode in which a picture is read: greyscale if it is, else RGB."""
+    return "L" if picture.mode in ("L", "1") else "RGB"
+
+
+def pixels_of(picture: Image.Image, size: Sequence[int], mode: str, name: str) -> np.ndarray:
+    """Return a picture as training reads it, uint8 [H W C]: upright, in this mode, and unless
+    `size` is empty, cropped to its aspect ratio and resized to it.
+
+    Raises:
+      UserError: if it is damaged, or has more than 8 bits per pixel; begins with `name`.
+    """
+    try:
+        upright = ImageOps.exif_transpose(picture)
+        if upright.mode[0] in "IF":  # which Pillow would clip at 255
+            raise ValueError(f"its pixels have more than 8 bits, mode {upright.mode}")
+        if not min(upright.size):
+            raise ValueError("it has no pixels")
+        upright = upright.convert(mode)
+    except _DAMAGED as error:
+        raise UserError(f"{name}: cannot be read as a picture ({_reason(error)})") from None
     if size:
         upright = ImageOps.fit(upright, (size[1], size[0]), Image.Resampling.BICUBIC)
     pixels = np.asarray(upright, np.uint8)
-    return pixels.reshape(*pixels.shape[:2], -1), mode
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

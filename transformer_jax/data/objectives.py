@@ -3,7 +3,8 @@
 import numpy as np
 
 from transformer_jax.choices import pick
-from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.config import DataConfig, Experiment, ObjectiveConfig
+from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.answering import Answer
 from transformer_jax.data.batch import (
     Batch,
@@ -127,6 +128,14 @@ OBJECTIVES: dict[str, Objective] = {
     "reconstruct": Reconstruct(),
     "policy": Policy(),
 }
+
+
+def noun_of(objective: Objective, experiment: Experiment) -> str:
+    """Return what messages call an item: an objective of texts may read pictures or sounds."""
+    if objective.noun != "text":
+        return objective.noun
+    codec = CODECS.get(experiment.codecs[0])
+    return (codec and codec.noun) or objective.noun
 
 
 def objective_named(name: str) -> Objective:

@@ -4,12 +4,48 @@ import csv
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.disk import user_path
 from transformer_jax.errors import UserError
+
+
+class Rows(np.ndarray):
+    """A series [rows channels], with its file, the names of its columns and the dates of its rows;
+    what is cut out of it, other than by `between`, has no dates.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    dates: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: np.ndarray, path: str, columns: list[str], dates: list[str]) -> "Rows":
+        """Return values with their origin."""
+        rows = values.view(cls)
+        rows.path, rows.columns, rows.dates = path, tuple(columns), tuple(dates)
+        return rows
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.path, self.columns = getattr(whole, "path", ""), getattr(whole, "columns", ())
+        self.dates = ()
+
+    def between(self, first: int, last: int) -> "Rows":
+        """Return some of the rows, with their dates."""
+        rows: Rows = self[first:last].view(Rows)
+        rows.dates = self.dates[first:last]
+        return rows
+
+
+def named(rows: np.ndarray, column: int) -> str:
+    """Return what a message calls a column: by its name and file if they are known."""
+    if not isinstance(rows, Rows) or len(rows.columns) != rows.shape[1]:
+        return f"channel {column + 1}"
+    return f"column {rows.columns[column]!r} of {rows.path}"
+
 
 _PART = re.compile(r"(.+?)(?:\[(\d*):(\d*)\])?")
 
@@ -28,7 +64,8 @@ def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[
     for part in getattr(config, split):
         name, first, last = _PART.fullmatch(part).groups()  # type: ignore[union-attr]
         path = user_path(config.directory or ".") / f"{name}.csv"
-        values = read(path, config, split)
+        _check_exists(path, config, split)
+        values = read(path)
         begin, end = int(first or 0), int(last or len(values))
         if not begin < end <= len(values):
             raise UserError(
@@ -36,35 +73,42 @@ def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[
                 f"among them, as in {name}[0:{len(values)}]"
             )
         before = 0 if split == "train" else min(context, begin)
-        found.append(values[begin - before : end])
+        found.append(values.between(begin - before, end))
     return [], found
 
 
-def read(path: Path, config: DataConfig, split: str) -> np.ndarray:
-    """Return the numbers of a file, float64 [rows channels].
-
-    Raises:
-      UserError: see `load`.
-    """
+def _check_exists(path: Path, config: DataConfig, split: str) -> None:
     if not path.is_file():
         raise UserError(
             f"config.data.{split}: there is no {path.absolute()}; set --config.data.directory to "
             f"its location, or --config.data.{split} to the name of a file without .csv"
             + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
         )
+
+
+def read(path: Path) -> Rows:
+    """Return the numbers of a file, float64 [rows channels].
+
+    Raises:
+      UserError: if it is missing or malformed; names the line.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.reader(file)
             header = next(lines, [])
-            rows = [_numbers(path, lines.line_num, header, row) for row in lines]
+            dates, rows = [], []
+            for row in lines:
+                rows.append(_numbers(path, lines.line_num, header, row))
+                dates += row[:1]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read as comma-separated values ({error})") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read as comma-separated values ({reason})") from None
     if len(header) < 2 or not rows:
         raise UserError(
             f"{path}: contains no series; it needs a header, and lines of a date and a number for "
             "each channel"
         )
-    return np.array(rows)
+    return Rows.of(np.array(rows), str(path), header[1:], dates)
 
 
 def _numbers(path: Path, line: int, header: list[str], row: list[str]) -> list[float]:

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.arrays import Array
+from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Side
 from transformer_jax.data.codebook import read_codes
 from transformer_jax.data.codecs.patches import Form, Patches
 from transformer_jax.data.random import Draw
+from transformer_jax.decoding.inputs import read
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -22,21 +24,27 @@ _PLACES = 2**14  # of a batch, at most
 class PictureCodes:
     """The interface of a `Codebook`, for codes that depend on the whole picture: see there."""
 
-    def __init__(self, model: Model, params: Any, codec: Patches) -> None:
-        self.model, self.params, self.codec = model, params, codec
+    def __init__(self, model: Model, params: Any, codec: Patches, data: DataConfig) -> None:
+        self.model, self.params, self.codec, self._data = model, params, codec, data
 
     @property
     def form(self) -> Form:
         """The form of the pictures."""
         return self.codec.form
 
-    def encode(self, pictures: np.ndarray) -> np.ndarray:
-        """Return the codes of pictures [n H W] or [n H W C]: [n L], row by row.
+    def encode(self, pictures: Any) -> np.ndarray:
+        """Return the codes of pictures [n H W] or [n H W C], or of a list of files, images or
+        arrays: [n L], row by row; of one of these, [L].
 
         Raises:
           UserError: if their form is not that of the training pictures.
         """
-        patches, read = self.codec.encode(list(pictures)), self.codec.reader()
+        several, one = read(pictures, self.codec, self._data, "encode")
+        codes = self._codes(several) if several else np.zeros((0, self.form.patches), np.int32)
+        return codes[0] if one else codes
+
+    def _codes(self, pictures: list[np.ndarray]) -> np.ndarray:
+        patches, read = self.codec.encode(pictures), self.codec.reader()
         lengths = np.full(len(patches), self.form.patches)
         vectors = read(np.concatenate(patches), lengths, np.arange(len(patches)), Draw())
         return self._each("to_codes", vectors.reshape(len(patches), -1, vectors.shape[-1]))
@@ -64,7 +72,7 @@ class PictureCodes:
         return np.concatenate(found)
 
 
-def picture_codes(model: Model, params: Any, codec: Any) -> PictureCodes:
+def picture_codes(model: Model, params: Any, codec: Any, data: DataConfig) -> PictureCodes:
     """Return the codes of a model.
 
     Raises:
@@ -75,7 +83,7 @@ def picture_codes(model: Model, params: Any, codec: Any) -> PictureCodes:
             f"config.model.architecture={model.config.architecture!r}: such a model has no codes "
             "of pictures; train an 'autoencoder', as configs/picture_codes.py does"
         )
-    return PictureCodes(model, params, codec)
+    return PictureCodes(model, params, codec, data)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

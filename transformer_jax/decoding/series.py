@@ -1,6 +1,7 @@
 """Forecasting series."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -47,32 +48,43 @@ def ahead(
     codec: Series,
     config: ObjectiveConfig,
     distribution: str,
-    series: Float[np.ndarray, "L C"],
-) -> tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "T C 9"] | None]:
-    """Return the forecast after a series, and the deciles of each number if there are any, in the
-    unit of the series. Only its last `config.window` rows are read.
+    series: Sequence[np.ndarray],
+) -> list[tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "T C 9"] | None]]:
+    """Return the forecast after each series [L C], and the deciles of each number if there are any,
+    in the unit of the series. Only its last `config.window` rows are read.
 
     Raises:
-      UserError: if the model does not forecast, or the series is too short or has other channels.
+      UserError: if the model does not forecast, or a series is too short, has other channels, or a
+        gap.
     """
-    if len(series) < config.window:
-        raise UserError(
-            f"a series of {len(series)} rows: such a model reads {config.window}; give more"
-        )
-    (scaled,) = codec.encode([series])
-    read = scaled[-config.window :].T.reshape(-1)
-    starts = np.arange(codec.channels, dtype=np.int64) * config.window
-    lengths = np.full_like(starts, config.window)
-    nothing = np.zeros(config.horizon, np.float32)  # placeholders: not read
-    items = TokenStore(
-        Ragged(read[:, None], starts, lengths),
-        Ragged(nothing, 0 * starts, np.full_like(starts, config.horizon)),
+    scaled = codec.encode(series)
+    for number, rows in enumerate(scaled, 1):
+        if len(rows) < config.window:
+            raise UserError(
+                f"series {number}: has {len(rows)} rows, and such a model reads {config.window}; "
+                "give more"
+            )
+    kind = DISTRIBUTIONS[distribution]
+    found = []
+    for rows in scaled:
+        items = _windows(rows[-config.window :], config.horizon)
+        said = forecasts(model, params, config, items)
+        deciles = kind.quantiles(said)
+        if deciles is not None:
+            deciles = codec.unscaled(deciles.transpose(1, 2, 0)).transpose(0, 2, 1)
+        found.append((codec.unscaled(kind.point(said).T.astype(np.float64)), deciles))
+    return found
+
+
+def _windows(rows: Float[np.ndarray, "L C"], horizon: int) -> TokenStore:
+    """Return a window for each channel."""
+    window, channels = rows.shape
+    starts = np.arange(channels, dtype=np.int64) * window
+    nothing = np.zeros(horizon, np.float32)  # placeholders: not read
+    return TokenStore(
+        Ragged(rows.T.reshape(-1)[:, None], starts, np.full_like(starts, window)),
+        Ragged(nothing, 0 * starts, np.full_like(starts, horizon)),
     )
-    said, kind = forecasts(model, params, config, items), DISTRIBUTIONS[distribution]
-    deciles = kind.quantiles(said)
-    if deciles is not None:
-        deciles = codec.unscaled(deciles.transpose(1, 2, 0)).transpose(0, 2, 1)
-    return codec.unscaled(kind.point(said).T.astype(np.float64)), deciles
 
 
 @functools.partial(jax.jit, static_argnums=0)

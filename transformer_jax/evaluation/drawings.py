@@ -8,6 +8,7 @@ import numpy as np
 from transformer_jax.data.codecs.log_mel import LogMel
 from transformer_jax.data.codecs.trees import WORD
 from transformer_jax.data.scripts import words_in
+from transformer_jax.data.series_files import Rows
 from transformer_jax.evaluation.pixels import as_uri
 from transformer_jax.evaluation.trees import Bracket, brackets
 from transformer_jax.plots import forecast, tree
@@ -66,7 +67,7 @@ def _agreement(row: dict[str, Any]) -> float:
 
 
 def forecasts(
-    rows: np.ndarray,
+    rows: Rows,
     point: np.ndarray,
     deciles: np.ndarray | None,
     window: int,
@@ -81,11 +82,13 @@ def forecasts(
     found = {}
     for title, place in places.items():
         i = int(order[place])
+        shown = rows.between(i, i + window + horizon)
         figure = forecast.draw(
-            rows[i : i + window + horizon], point[i], None if deciles is None else deciles[i],
-            min(window, 2 * horizon),
+            shown, point[i], None if deciles is None else deciles[i], min(window, 2 * horizon),
+            shown.columns, shown.dates,
         )  # fmt: skip
-        caption = f"window {i}, {title} of {len(order):,}: MSE {errors[i]:.3f}, standardised"
+        begin = f", from {shown.dates[window]}" if shown.dates else ""
+        caption = f"window {i}{begin}, {title} of {len(order):,}: MSE {errors[i]:.3f}, standardised"
         found[i] = {"picture": pictures.as_uri(figure), "caption": caption}
     return found
 

@@ -140,10 +140,10 @@ def _drawn(
     assert isinstance(codec, Series)
     if len(corpus.tgt) > 1:
         return {}
-    rows = np.asarray(corpus.tgt[0], np.float64)
     by_channel = point.reshape(-1, codec.channels, config.horizon)
     said = codec.unscaled(by_channel.swapaxes(1, 2).astype(np.float64))
     if deciles is not None:
         deciles = deciles.reshape(*by_channel.shape, -1)
         deciles = codec.unscaled(deciles.transpose(0, 2, 3, 1)).swapaxes(2, 3)
+    rows: Any = corpus.tgt[0]
     return drawings.forecasts(rows, said, deciles, config.window, errors)

@@ -1,5 +1,6 @@
 """Pictures of non-text examples for reports, with maps of where the model looked."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,7 +90,16 @@ def _chosen(rows: Sequence[dict[str, Any]]) -> list[int]:
     right = [*map(is_right, rows)]
     wrong = [i for i, good in enumerate(right) if not good]
     wrong.sort(key=lambda i: -rows[i].get("probability", 0.0))
-    return [*wrong[:_WRONG], *[i for i, good in enumerate(right) if good][:_RIGHT]]
+    return [*wrong[:_WRONG], *_mixed([i for i, good in enumerate(right) if good], rows)[:_RIGHT]]
+
+
+def _mixed(places: Sequence[int], rows: Sequence[dict[str, Any]]) -> list[int]:
+    """Return rows with their labels in turn: files are often sorted by label."""
+    of_label: dict[str, list[int]] = {}
+    for place in places:
+        of_label.setdefault(str(rows[place].get("reference", "")), []).append(place)
+    turns = itertools.zip_longest(*of_label.values())
+    return [place for turn in turns for place in turn if place is not None]
 
 
 def _picture(trained: TrainedModel, codec: Patches, value: np.ndarray) -> dict[str, str]:
@@ -104,7 +114,7 @@ def _weights(trained: TrainedModel, value: np.ndarray) -> np.ndarray | None:
     if trained.experiment.model.architecture != "encoder":
         return None
     try:
-        attention = trained.inside(value)["encoder"].attention
+        attention = trained.inside([value])[0]["encoder"].attention
     except UserError:
         return None
     config = trained.experiment.model

@@ -17,7 +17,7 @@ from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.labelling import CHOICES
-from transformer_jax.data.objectives import objective_named
+from transformer_jax.data.objectives import noun_of, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.texts import spread
 from transformer_jax.data.token_store import Selection, TokenStore
@@ -132,7 +132,7 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
 def notes(store: TokenStore, experiment: Experiment) -> list[str]:
     """Return notes for the log about anything unusual in the validation items."""
     objective = objective_named(experiment.objective.name)
-    noun, scored = objective.noun, experiment.evaluation.bleu_sentences > 0
+    noun, scored = noun_of(objective, experiment), experiment.evaluation.bleu_sentences > 0
     parts = "; for BLEU, long sources are translated in parts"
     if experiment.src.codec in VECTORS:
         parts = f"; for {directions.VALIDATION[experiment.measured].title}, they are cut"

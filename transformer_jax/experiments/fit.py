@@ -53,7 +53,7 @@ def _of_batches(experiment: Experiment, tokens: int) -> list[str]:
     if tokens >= _BATCHES * data.tokens_per_batch or fitting >= data.tokens_per_batch:
         return []
     return [
-        f"data.tokens_per_batch={data.tokens_per_batch}: the training text of {tokens:,} "
+        f"data.tokens_per_batch={data.tokens_per_batch}: the training data of {tokens:,} "
         f"tokens fills only {-(-tokens // data.tokens_per_batch)} such batches, so an epoch has "
         f"hardly more updates; try --config.data.tokens_per_batch={fitting}"
     ]
@@ -80,6 +80,6 @@ def _of_size(parameters: int, tokens: int) -> list[str]:
     if parameters <= _PARAMETERS * tokens:
         return []
     return [
-        f"model: {parameters:,} parameters for {tokens:,} tokens of training text, which it "
+        f"model: {parameters:,} parameters for {tokens:,} tokens of training data, which it "
         "can memorise; configs/small.py has sizes for a small corpus"
     ]

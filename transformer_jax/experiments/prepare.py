@@ -17,7 +17,7 @@ from transformer_jax.data.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import classes, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.data.objectives import Objective, objective_named
+from transformer_jax.data.objectives import Objective, noun_of, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
@@ -33,6 +33,7 @@ class Prepared(NamedTuple):
 
     tokenizers: TokenizerPair
     objective: Objective
+    noun: str  # what messages call an item
     train: TokenStore  # the items of the objective
     items: int  # of the training data; fewer than in `train` if it was segmented more than once
     selection: Selection
@@ -81,10 +82,11 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         src, tgt = (x if x.read is None else x._replace(read=read) for x in (text.src, text.tgt))
         text = TokenStore(src, tgt, text.special)
     store = objective.items(text, experiment.objective, tokenizers.src)
+    noun = noun_of(objective, experiment)
     selection = objective.select(store, data)
     if not len(selection.pairs):
         raise UserError(
-            f"config.data: no training {objective.noun} is left of {len(store):,}: "
+            f"config.data: no training {noun} is left of {len(store):,}: "
             f"dropped {_dropped(selection)}"
         )
     mixture = None
@@ -107,7 +109,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     times = 1 if sampling is None else sampling.times
     return Prepared(
-        tokenizers, objective, store, len(store) // times, selection, plan, held_out,
+        tokenizers, objective, noun, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, warnings, identity,
     )  # fmt: skip
 
@@ -196,7 +198,7 @@ def _dropped(selection: Selection) -> str:
 def describe(prepared: Prepared) -> list[str]:
     """Return log lines about the data and its batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
-    side, noun = longer_side(plan), prepared.objective.noun
+    side, noun = longer_side(plan), prepared.noun
     read, (positions, tokens) = ("source", "target")[side], filled(store, plan)
     times = len(store) // prepared.items
     repeated = f", from {prepared.items:,} segmented {times} times at random" if times > 1 else ""

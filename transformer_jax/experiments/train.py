@@ -42,6 +42,9 @@ from transformer_jax.training.selected import Frozen, frozen_of
 from transformer_jax.training.state import init_state
 from transformer_jax.workdir import WorkDir
 
+# What messages call what a run's checkpoints record; the data may be pictures.
+_IDENTITIES = {"training_text": "training data", "tokenizer": "tokenizer"}
+
 
 def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     """Train, or resume training, in a work directory.
@@ -73,7 +76,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
             else:
                 log.setLevel(logging.WARNING)
             for what, digest in prepared.identity.items():
-                check_same(what.replace("_", " "), digest)
+                check_same(_IDENTITIES[what], digest)
             identity["run"] = from_first(identity["run"])
             return _train(experiment, workdir, prepared, checkpoints, mesh, before, identity)
 
@@ -105,7 +108,7 @@ def _identity(workdir: WorkDir, checkpoints: Checkpoints, prepared: Prepared) ->
         for what, digest in prepared.identity.items():
             if host.get(what, digest) != digest:
                 raise UserError(
-                    f"{what.replace('_', ' ')}: not the one that checkpoint {step} was trained "
+                    f"{_IDENTITIES[what]}: not the one that checkpoint {step} was trained "
                     "with; restore it, or train in another --workdir"
                 )
         if host.get("run", run) != run:
@@ -161,7 +164,7 @@ def _train(
     for line in [*prepared.warnings, *unsuited]:
         log.warning(line)
     if start.record is not None:
-        log.info(_position(int(state.step), prepared.plan, prepared.objective.noun))
+        log.info(_position(int(state.step), prepared.plan, prepared.noun))
         _log_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
     size = counting.parameters(state.params)
     row = history.started(int(state.step), prepared, size, identity["run"], changed)
@@ -175,7 +178,7 @@ def _follow(
     """Train from `start`, with reports."""
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
     items = partial(items_of, plan, prepared.items)
-    noun = prepared.objective.noun
+    noun = prepared.noun
     counts = dict.fromkeys((run.steps_at(done), config.steps_per_execution))
     trace = Trace(run.experiment.profile.steps, workdir.path / "profile", done)
     run.times = times = Times()

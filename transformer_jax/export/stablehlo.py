@@ -106,7 +106,7 @@ def refuse(experiment: Experiment) -> None:
         import flatbuffers  # noqa: F401 (needed by jax.export)
     except ImportError:
         raise UserError(
-            "the export to StableHLO needs flatbuffers: pip install 'transformer-jax[stablehlo]'"
+            "the export to StableHLO needs flatbuffers: pip install flatbuffers"
         ) from None
 
 

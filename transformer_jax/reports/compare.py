@@ -23,6 +23,11 @@ from transformer_jax.reports.units import Unit, units
 TITLES = {**TESTS, "mcnemar": "McNemar's exact test"}
 
 
+def shown_p(p: float) -> str:
+    """Return a p-value as `compare` and reports print it; one that rounds to 0 is not 0."""
+    return "p < 0.0001" if p < 0.00005 else f"p = {p:.4f}"
+
+
 class Result(NamedTuple):
     """One metric of one system, and the tests of its difference from the baseline."""
 

@@ -10,8 +10,8 @@ _BODIES = {
 
 
 def named(experiment: Experiment) -> dict[str, str]:
-    """Return an experiment's "body", a noun; its "kind", with an article; and its "items", a plural
-    that is followed by "of" and the corpus.
+    """Return an experiment's "body", a noun; its "kind", with an article; its "items", a plural
+    that is followed by "of" and the corpus; and "scored", a plural for what eval.py counts.
     """
     objective, codec = experiment.objective, experiment.codecs[0]
     known = CODECS.get(codec)
@@ -25,8 +25,12 @@ def named(experiment: Experiment) -> dict[str, str]:
         items = f"windows of {objective.window} rows"
     elif vectors:
         items = read
+    scored = "sentences" if objective.translates else read
+    if objective.kind == "forecast":
+        scored = "windows"
     return {
         "body": _BODIES.get(experiment.model.architecture, "Transformer"),
         "kind": objective.record.title.format(read=read),
         "items": items,
+        "scored": scored,
     }

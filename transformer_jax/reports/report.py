@@ -14,7 +14,7 @@ from transformer_jax.evaluation.metrics import is_right
 from transformer_jax.evaluation.sentences import picked
 from transformer_jax.messages import program
 from transformer_jax.reports import breakdown, runs, sweep_rows
-from transformer_jax.reports.compare import TITLES, against_first
+from transformer_jax.reports.compare import TITLES, against_first, shown_p
 from transformer_jax.reports.curves import curves
 from transformer_jax.reports.evaluations import (
     decoding_differences,
@@ -211,6 +211,7 @@ def _tests(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
             "metric": result.metric,
             "different": result.different,
             "p": [[TITLES[name], p] for name, p in result.p_values.items()],
+            "shown_p": [shown_p(p) for p in result.p_values.values()],
             "difference": result.difference,
         }
         for result in against_first(systems)

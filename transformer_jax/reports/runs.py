@@ -3,12 +3,13 @@
 import dataclasses
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import Experiment
+from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.directions import VALIDATION, validation
 from transformer_jax.door import differences
@@ -23,6 +24,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 Rows = list[dict[str, Any]]
 
+_NAMED = 4  # parts that a sentence names one by one
 ACTIVITIES = ("step", "input", "evaluation", "checkpoint")
 
 
@@ -102,8 +104,8 @@ def facts(run: Run) -> dict[str, Any]:
         **named(experiment),
         "source_language": data.source_language,
         "target_language": data.target_language,
-        "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
-        "splits": {name: shown(getattr(data, name)) for name in ("train", "validation", "test")},
+        "corpus": f"{_corpus(data)} ({_listed(data.train)})",
+        "splits": {x: _listed(getattr(data, x)) for x in ("train", "validation", "test")},
         "pairs": started.get("pairs"),
         "tokenizer": _tokenizer(experiment),
         "steps": steps,
@@ -125,6 +127,19 @@ def facts(run: Run) -> dict[str, Any]:
         "recorded": bool(started),
         "workdir": str(run.workdir.path),
     }  # fmt: skip
+
+
+def _corpus(data: DataConfig) -> str:
+    return data.name or Path(data.directory or data.source).name
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the names of parts for a sentence: of many, the first and the last, and their number;
+    the settings list them all.
+    """
+    if len(names) <= _NAMED:
+        return shown(tuple(names))
+    return f"{names[0]} to {names[-1]}, {len(names)} parts"
 
 
 def state(run: Run) -> str:

@@ -174,10 +174,11 @@ def _row(
         if column == "minutes" and (seconds := runs.seconds(run)):
             measured["minutes in all"] = sum(seconds.values()) / 60
     state = runs.state(run)
-    if state == "finished":
+    trained = state == "finished"
+    if trained:
         state = unscored(point, record, split) or state
     return {"name": point.name, "settings": settings, "measured": measured,
-            "state": state, "command": runs.facts(run)["command"]}  # fmt: skip
+            "state": state, "trained": trained, "command": runs.facts(run)["command"]}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

@@ -19,15 +19,18 @@ def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str
     """Return {"best": the name of the best setting's best point, or None, "why": a sentence}.
 
     `rows` are those of a sweep's table, the best first, and `by` the column that ranks them. Points
-    that differ only in the seed count as one setting, and their spread measures the noise.
+    that differ only in the seed count as one setting, and their spread measures the noise; those
+    whose training has not come to its end count only where a setting has no other.
     """
     groups: dict[tuple, list[float]] = defaultdict(list)
     names: dict[tuple, str] = {}
-    for row in rows:
-        if row["measured"].get(by) is not None:
-            others = {path: value for path, value in row["settings"].items() if path != "seed"}
-            groups[tuple(others.items())].append(row["measured"][by])
-            names.setdefault(tuple(others.items()), row["name"])
+    measured = [row for row in rows if row["measured"].get(by) is not None]
+    trained = {_setting(row) for row in measured if row["trained"]}
+    for row in measured:
+        key = _setting(row)
+        if row["trained"] or key not in trained:
+            groups[key].append(row["measured"][by])
+            names.setdefault(key, row["name"])
     if not groups:
         return {"best": None, "why": f"No point has a {by} yet."}
     order = sorted(groups, key=lambda key: -metric.gain(statistics.fmean(groups[key])))
@@ -46,6 +49,11 @@ def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str
             )
             return {"best": None, "why": why}
     return {"best": names[order[0]], "why": f"Best by {by}: {names[order[0]]}."}
+
+
+def _setting(row: dict[str, Any]) -> tuple:
+    """Return the settings of a row without its seed."""
+    return tuple((path, value) for path, value in row["settings"].items() if path != "seed")
 
 
 def _noise(one: Sequence[float], other: Sequence[float], metric: Metric) -> float:

@@ -20,6 +20,11 @@ def state_of(point: Point, record: Record, split: str | None) -> str:
     return f"{step}, exit code {code}" if code not in (None, FINISHED) else step
 
 
+def is_trained(point: Point, record: Record) -> bool:
+    """Say whether training has come to its end, so that its scores are those of the setting."""
+    return not record.due(point, None) and record.code(point) != DIVERGED
+
+
 def unscored(point: Point, record: Record, split: str | None) -> str:
     """Return why a point that should be evaluated on `split` (None: on any) has no scores; "" if it
     has some, or if no evaluation was requested.

@@ -14,7 +14,7 @@ from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.points import Point, shown
 from transformer_jax.sweeps.scores import is_scored, read_scores
-from transformer_jax.sweeps.state import state_of
+from transformer_jax.sweeps.state import is_trained, state_of
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.training import cost
 from transformer_jax.workdir import minutes_of, read_rows
@@ -49,29 +49,42 @@ class Row:
 def tabulate(
     points: Sequence[Point], directory: Path, split: str | None, published: Published | None = None
 ) -> list[Row]:
-    """Return the rows, best validation score first; variants keep the given order."""
+    """Return the rows, best validation score first; variants keep the given order.
+
+    A point whose training has not come to its end is left out of its row's means, unless the row
+    has no other.
+    """
     rows: dict[tuple, Row] = {}
     record = Record(directory)
+    trained = {point.name for point in points if is_trained(point, record)}
+    averaged = {tuple(_settings(point).items()) for point in points if point.name in trained}
     for point in points:
-        settings = {"variant": point.variant} if point.variant else {}
-        settings |= {path: shown(v) for path, v in point.settings.items() if path != "seed"}
-        row = rows.setdefault(tuple(settings.items()), Row(settings))
+        settings = _settings(point)
+        key = tuple(settings.items())
+        row = rows.setdefault(key, Row(settings))
         row.published.update(
             (f"published {name}", value)
             for name, value in (published or {}).get(point.variant, {}).items()
             if value is not None
         )
         row.points.append(point)
-        for column, value in measure(point, split).items():
+        left_out = key in averaged and point.name not in trained
+        for column, value in ({} if left_out else measure(point, split)).items():
             row.measured.setdefault(column, []).append(value)
         state = state_of(point, record, split)
         if state:
-            row.states.append(state)
+            row.states.append(f"{state}, left out of the mean" if left_out else state)
     if any(point.variant for point in points):
         return list(rows.values())
     first = points[0].experiment
     by = validation(first.checkpoint.best_by, first.objective.kind)
     return sorted(rows.values(), key=lambda row: by.rank(row.mean(f"validation {by.title}")))
+
+
+def _settings(point: Point) -> dict[str, str]:
+    """Return the settings that tell a row from others."""
+    settings = {"variant": point.variant} if point.variant else {}
+    return settings | {path: shown(v) for path, v in point.settings.items() if path != "seed"}
 
 
 def measure(point: Point, split: str | None) -> dict[str, float]:

@@ -12,7 +12,7 @@ class Codec(Record):
     """What is known about a codec. `reads` names fields of a source side.
 
     sources: the sources of what becomes vectors; none: pieces.
-    read_as: what such vectors are called in reports.
+    noun, read_as: what messages call one of these, and reports several.
     sound: whether it is audio.
     text: whether a line of text becomes its pieces; not if it is a class, a number or a span.
     tokenizer: the fields of `tokenizer` that it reads besides `joint`; not none: it has
@@ -22,6 +22,7 @@ class Codec(Record):
     """
 
     sources: tuple[str, ...] = ()
+    noun: str | None = None
     read_as: str = "texts"
     sound: bool = False
     text: bool = True
@@ -56,11 +57,11 @@ CODECS = {
     "moves": Codec(text=False, classes=True),
     "huggingface": Codec(),
     "patches": Codec(
-        sources=("arrays", "folders", "tfds"), read_as="pictures", reads=("patch_size",)
+        sources=("arrays", "folders", "tfds"), noun="picture", read_as="pictures", reads=("patch_size",)
     ),
-    "series": Codec(sources=("series",), read_as="time series"),
+    "series": Codec(sources=("series",), noun="series", read_as="time series"),
     "log_mel": Codec(
-        sources=("wavs",), read_as="sounds", sound=True,
+        sources=("wavs",), noun="sound", read_as="sounds", sound=True,
         reads=("sample_rate", "n_fft", "hop_length", "num_mels"),
     ),
 }  # fmt: skip

@@ -12,7 +12,8 @@ def check_objective(objective: Any) -> None:
     name = f"name={objective.name!r}"
     check(
         objective.kind in OBJECTIVES,
-        f"like={objective.like!r}: must say which objective {name} is like; one of {[*OBJECTIVES]}",
+        f"like={objective.like!r}: must say which objective {name} is like, as in "
+        f"--config.objective.like=language_model; one of {', '.join(OBJECTIVES)}",
     )
     check(
         objective.like is None or is_part(objective.name),

@@ -19,7 +19,7 @@ class Classes:
     file = "classes{}.json"
     special: Mapping[str, int] = {}
     noun = "class"
-    origin = " of the training text"
+    origin = " of the training data"
 
     def __init__(self, model: bytes) -> None:
         self.model = model

@@ -1,9 +1,11 @@
 """The interface of a codec, and helpers for codecs."""
 
 import hashlib
+import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
+from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -71,6 +73,7 @@ class VectorCodec:
     """
 
     special: Mapping[str, int] = {}
+    noun = "value"  # what messages call one
     stored: np.dtype
     channels: int  # of the stored vectors
 
@@ -95,6 +98,21 @@ class VectorCodec:
         """
         raise UserError(f"{path}: this model reads arrays, not files of single values")
 
+    def is_one(self, given: Any) -> bool:
+        """Return whether what is given for prediction is one value, as a file's name or an array
+        may be, and not several of them.
+        """
+        return isinstance(given, str | PathLike)
+
+    def prepared(self, given: Any, name: str, config: DataConfig) -> Any:
+        """Return one value that is given for prediction, an array or the name of a file, in the
+        form that `encode` takes, as training prepared its own; `name` is for messages.
+
+        Raises:
+          UserError: if it is something else.
+        """
+        return self.open(os.fspath(given)) if isinstance(given, str | PathLike) else given
+
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec: vectors are never written."""
         raise UserError("vectors can be read but not written; they have no text")
@@ -113,6 +131,18 @@ class VectorCodec:
 
     def word_starts(self) -> None:
         """See Codec."""
+
+
+def as_array(given: Any, name: str) -> np.ndarray:
+    """Return an array of what is given for prediction; `name` is for messages.
+
+    Raises:
+      UserError: if it cannot be one.
+    """
+    try:
+        return given if isinstance(given, np.ndarray) else np.asarray(given)
+    except (ValueError, TypeError):  # rows of different lengths, for example
+        raise UserError(f"{name}: is {given!r:.40}, which is not an array of numbers") from None
 
 
 def encoded(codec: Codec, values: Sequence) -> Ragged:

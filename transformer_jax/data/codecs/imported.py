@@ -189,9 +189,7 @@ def _opened(tokenizer: dict[str, Any], side: str) -> Any:
 
         return Tokenizer.from_str(json.dumps(tokenizer))
     except ImportError:
-        raise UserError(
-            "codec='huggingface' needs tokenizers: pip install 'transformer-jax[huggingface]'"
-        ) from None
+        raise UserError("codec='huggingface' needs tokenizers: pip install tokenizers") from None
     except Exception as error:  # tokenizers has no exception type of its own
         raise ValueError(str(error)) from None
 

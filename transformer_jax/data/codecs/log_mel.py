@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig, SourceConfig
+from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.batch import Read
-from transformer_jax.data.codecs.codec import VectorCodec, hashed
+from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
 from transformer_jax.data.masking import masked
 from transformer_jax.data.random import Draw
 from transformer_jax.data.wav_files import Sound, open_sound
 from transformer_jax.errors import UserError
 
 _FIELDS = ("sample_rate", "n_fft", "hop_length", "num_mels")
+_CHANNELS = 8  # the most that an array [samples channels] has
 _LINEAR = 200 / 3  # Hz per mel below 1 kHz on Slaney's scale
 _KNEE = 15.0  # mels at 1 kHz, above which 27 mels are a factor of 6.4
 _STEP = math.log(6.4) / 27
@@ -55,6 +57,7 @@ class LogMel(VectorCodec):
     """
 
     file = "log_mel{}.json"
+    noun = CODECS["log_mel"].noun
     stored = np.dtype(np.float32)
 
     def __init__(self, model: bytes) -> None:
@@ -77,6 +80,16 @@ class LogMel(VectorCodec):
     def open(self, path: str) -> Sound:
         """See VectorCodec."""
         return open_sound(path)
+
+    def is_one(self, given: Any) -> bool:
+        """See VectorCodec. Few columns are channels of one sound, which `encode` refuses."""
+        shape = getattr(given, "shape", None)
+        several = shape is None or (len(shape) > 1 and shape[1] > _CHANNELS)
+        return super().is_one(given) or not several
+
+    def prepared(self, given: Any, name: str, config: DataConfig) -> np.ndarray:
+        """See VectorCodec."""
+        return as_array(super().prepared(given, name, config), name)
 
     def encode(
         self, values: Sequence[np.ndarray], bos: bool = False, eos: bool = True
@@ -120,7 +133,10 @@ def _samples(value: Any, number: int, rate: int) -> np.ndarray:
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "if":
         kind = f"an array of {value.dtype} with shape {value.shape}" if isinstance(
             value, np.ndarray) else f"{value!r:.40}"  # fmt: skip
-        raise UserError(f"{name}: is {kind}; a sound is an array [n] of int16, or of floats")
+        raise UserError(
+            f"{name}: is {kind}; a sound is an array [n] of int16, or of floats; "
+            "several are a list of these"
+        )
     if isinstance(value, Sound) and value.rate != rate:
         raise UserError(
             f"{name}: has {value.rate:,} samples per second, but config.src.sample_rate={rate}; "
@@ -129,6 +145,9 @@ def _samples(value: Any, number: int, rate: int) -> np.ndarray:
         )
     if value.dtype.kind == "i" and value.dtype != np.int16:
         raise UserError(f"{name}: has samples of {value.dtype}; give int16, or floats from -1 to 1")
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
+        first = int(np.argmin(np.isfinite(value)))
+        raise UserError(f"{name}: sample {first + 1} is {value[first]}, not a finite number")
     scale = 2.0**-15 if value.dtype == np.int16 else 1.0
     return np.asarray(value, np.float64) * scale
 

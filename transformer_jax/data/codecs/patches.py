@@ -5,16 +5,22 @@ arXiv:2010.11929).
 import json
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from os import PathLike
+from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
+from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.augmenting import augmented
 from transformer_jax.data.batch import Read
-from transformer_jax.data.codecs.codec import VectorCodec, hashed
+from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
+from transformer_jax.data.image_folders import open_picture, pixels_of
 from transformer_jax.data.random import Draw
 from transformer_jax.errors import UserError
+
+_MODES = {1: "L", 3: "RGB"}  # in which images are read, by channels
 
 
 class Form(NamedTuple):
@@ -60,6 +66,7 @@ class Patches(VectorCodec):
     """
 
     file = "patches{}.json"
+    noun = CODECS["patches"].noun
     stored = np.dtype(np.uint8)
 
     def __init__(self, model: bytes) -> None:
@@ -86,18 +93,66 @@ class Patches(VectorCodec):
           UserError: if a picture differs in shape from those of training; gives its number, from 1.
         """
         for number, picture in enumerate(values, 1):
-            _check(picture, f"picture {number}")
-            if _shape(picture) != self.form.shape:
-                several = f"{self.form.pictures} pictures each, with " * (self.form.pictures > 1)
-                raise UserError(
-                    f"picture {number}: has shape {picture.shape}; those of training have "
-                    f"{several}{self.form.height} rows, {self.form.width} columns and "
-                    f"{self.form.channels} channels"
-                )
+            self._check_form(picture, f"picture {number}")
         if not len(values):
             return []
         pictures = np.concatenate([x.reshape(self.form.shape) for x in values])
         return list(self.form.cut(pictures).reshape(len(values), -1, self.channels))
+
+    def is_one(self, given: Any) -> bool:
+        """See VectorCodec: a file, an image, or an array of as many dimensions as an example."""
+        if isinstance(given, Image.Image) or super().is_one(given):
+            return True
+        shape, form = getattr(given, "shape", None), self.form
+        if shape is None:
+            return False
+        if form.pictures > 1:
+            return len(shape) <= 4
+        if len(shape) == 3:  # [rows columns channels], or greyscale pictures [n rows columns]
+            grey = form.channels == 1 and tuple(shape[1:]) == (form.height, form.width)
+            return not grey and shape[2] in (form.channels, *_MODES, 4)
+        return len(shape) <= 2
+
+    def prepared(self, given: Any, name: str, config: DataConfig) -> np.ndarray:
+        """See VectorCodec: files and images are resized and cropped if those of training were."""
+        if self.form.pictures > 1 and isinstance(given, list | tuple):
+            parts = [self._picture(x, f"{name}, {i}", config) for i, x in enumerate(given, 1)]
+            if len({part.shape for part in parts}) != 1:
+                raise UserError(f"{name}: needs {self.form.pictures} pictures of one size")
+            return np.stack(parts)
+        return self._picture(given, name, config)
+
+    def _picture(self, given: Any, name: str, config: DataConfig) -> np.ndarray:
+        """Return the pixels of one picture."""
+        if isinstance(given, str | PathLike):
+            name, given = str(given), open_picture(given)
+        from_folders = config.source == "folders"  # whose pictures are files of any size
+        if not isinstance(given, Image.Image):
+            array = as_array(given, name)
+            if not from_folders or array.shape[-3:] == self.form.shape[1:]:
+                return array
+            _check(array, name)
+            given = _image(array, name)
+        if self.form.channels not in _MODES:
+            raise UserError(
+                f"{name}: this model reads pictures of {self.form.channels} channels; give an "
+                "array of uint8, [rows columns channels]"
+            )
+        size = config.image_size if from_folders else ()
+        pixels = pixels_of(given, size, _MODES[self.form.channels], name)
+        if self.form.pictures == 1:
+            self._check_form(pixels, name)
+        return pixels
+
+    def _check_form(self, picture: np.ndarray, name: str) -> None:
+        _check(picture, name)
+        if _shape(picture) != self.form.shape:
+            several = f"{self.form.pictures} pictures each, with " * (self.form.pictures > 1)
+            raise UserError(
+                f"{name}: has shape {picture.shape}; those of training have "
+                f"{several}{self.form.height} rows, {self.form.width} columns and "
+                f"{self.form.channels} channels; bring it to that form"
+            )
 
     def reader(self, config: DataConfig | None = None) -> Read:
         """See VectorCodec."""
@@ -150,7 +205,21 @@ def _shape(picture: np.ndarray) -> tuple[int, int, int, int]:
     return 1, height, width, channels[0] if channels else 1
 
 
+def _image(array: np.ndarray, name: str) -> Image.Image:
+    """Return an array of one picture as an image."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
+    if array.ndim != 2 and (array.ndim != 3 or array.shape[2] not in (*_MODES, 4)):
+        raise UserError(
+            f"{name}: has shape {array.shape}; a picture is [rows columns], or [rows columns "
+            "channels] with 1, 3 or 4 channels"
+        )
+    return Image.fromarray(array)
+
+
 def _check(picture: np.ndarray, name: str) -> None:
+    if not isinstance(picture, np.ndarray):
+        raise UserError(f"{name}: is {picture!r:.40}, not an array of pixels")
     if picture.dtype != np.uint8 or picture.ndim not in (2, 3, 4):
         raise UserError(
             f"{name}: is an array of {picture.dtype} with shape {picture.shape}; a picture is "

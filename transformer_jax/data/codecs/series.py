@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from transformer_jax.config import DataConfig, SourceConfig
+from transformer_jax.config.choices.codecs import CODECS
+from transformer_jax.data import series_files
 from transformer_jax.data.batch import Read
-from transformer_jax.data.codecs.codec import VectorCodec, hashed
+from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
 from transformer_jax.data.random import Draw
+from transformer_jax.data.series_files import Rows, named
 from transformer_jax.errors import UserError
 
 
@@ -18,6 +23,7 @@ class Series(VectorCodec):
     """
 
     file = "series{}.json"
+    noun = CODECS["series"].noun
     stored = np.dtype(np.float32)
     size = 1
 
@@ -37,15 +43,56 @@ class Series(VectorCodec):
         """Return each series standardised, float32 [rows channels].
 
         Raises:
-          UserError: if a series differs in channels from training; gives its number, from 1.
+          UserError: if a series differs in channels from training, or has a gap; gives its number,
+            from 1.
         """
         for number, series in enumerate(values, 1):
-            if series.ndim != 2 or series.shape[1] != self.channels:
-                raise UserError(
-                    f"series {number}: has shape {series.shape}; those of training have "
-                    f"{self.channels} channels, [rows channels]"
-                )
-        return [self.scaled(series).astype(np.float32) for series in values]
+            self._check(series, f"series {number}")
+        return [self.scaled(np.asarray(series)).astype(np.float32) for series in values]
+
+    def open(self, path: str) -> Rows:
+        """See VectorCodec: a file as in training, a header and a date in the first column."""
+        rows = series_files.read(Path(path))
+        self._check(rows, path)
+        return rows
+
+    def is_one(self, given: Any) -> bool:
+        """See VectorCodec: a file, or numbers in two dimensions."""
+        if super().is_one(given):
+            return True
+        if hasattr(given, "shape"):
+            return len(given.shape) < 3
+        # A list of its rows, which are lists of numbers.
+        rows = given if isinstance(given, list | tuple) else []
+        return (
+            bool(rows)
+            and all(isinstance(row, list | tuple) for row in rows)
+            and not any(isinstance(value, list | tuple) for row in rows for value in row)
+        )
+
+    def prepared(self, given: Any, name: str, config: DataConfig) -> np.ndarray:
+        """See VectorCodec."""
+        rows = as_array(super().prepared(given, name, config), name)
+        try:
+            return rows.astype(np.float64, copy=False)
+        except (ValueError, TypeError):
+            raise UserError(
+                f"{name}: holds more than numbers; give an array [rows channels], without dates, "
+                "or the name of a .csv file with a header and dates in its first column"
+            ) from None
+
+    def _check(self, series: np.ndarray, name: str) -> None:
+        if series.ndim != 2 or series.shape[1] != self.channels:
+            raise UserError(
+                f"{name}: has shape {series.shape}; those of training have "
+                f"{self.channels} channels, [rows channels]"
+            )
+        if not np.isfinite(series).all():
+            row, channel = (int(place[0]) for place in np.nonzero(~np.isfinite(series)))
+            raise UserError(
+                f"{name}: row {row + 1} has {series[row, channel]} in channel {channel + 1}, not "
+                "a finite number; fill in missing values"
+            )
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Return values [... channels] standardised."""
@@ -90,13 +137,13 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Series:
                 f"config.data.train: part {number} has {part.shape[1]} channels, but the first has "
                 f"{values[0].shape[1]}; all must have the same number"
             )
-    rows = np.concatenate(values)
+    rows = np.concatenate([np.asarray(part) for part in values])
     mean, deviation = rows.mean(0), rows.std(0)
     constant = (rows == rows[0]).all(0) | (deviation == 0)  # rounding may leave a deviation
     if constant.any():
-        column = int(constant.argmax()) + 1
+        column = int(constant.argmax())
         raise UserError(
-            f"config.data.train: channel {column} is {mean[column - 1]:g} in all {len(rows)} rows, "
-            "so nothing can be learned from it; remove it"
+            f"config.data.train: {named(values[0], column)} is {mean[column]:g} in all "
+            f"{len(rows)} rows, so nothing can be learned from it; remove it"
         )
     return Series(json.dumps({"mean": mean.tolist(), "deviation": deviation.tolist()}).encode())

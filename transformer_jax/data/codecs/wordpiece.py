@@ -84,9 +84,7 @@ def _tokenizer(pieces: Sequence[str], symbols: Sequence[str], lowercase: bool) -
             pre_tokenizers,
         )
     except ImportError:
-        raise UserError(
-            "codec='wordpiece' needs tokenizers: pip install 'transformer-jax[huggingface]'"
-        ) from None
+        raise UserError("codec='wordpiece' needs tokenizers: pip install tokenizers") from None
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPELLED[UNK]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)

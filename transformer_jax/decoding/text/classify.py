@@ -37,11 +37,11 @@ def classify(
       UserError: if the model does not predict classes, or a pair is malformed.
     """
     objective = objective_named(config.name)
-    names = tokenizers.tgt.pieces(range(tokenizers.tgt.size))
     if CHOICES.isdisjoint(objective.predicts):
         raise UserError(
             f"config.objective.name={config.name!r}: such a model predicts no class of a text"
         )
+    names = tokenizers.tgt.pieces(range(tokenizers.tgt.size))
     nothing = Ragged.from_lists([[0]] * len(texts))  # placeholder class: not read
     if objective.frame(config).cut == "texts":
         check_pairs(texts, lambda number: f"text {number}")

@@ -72,6 +72,8 @@ def inside(
     batch = _batch(tokenizers, objective, source, target)
     sides = [side for side in (batch.src, batch.tgt) if side is not None]
     for side in sides:
+        if not side.inputs.shape[1]:
+            raise UserError("inside: the input is empty, or shorter than a frame; give more")
         if side.inputs.ndim == 2:  # pieces, not vectors
             check_positions(model.config, side.inputs.shape[1])
     stacks = _watched(model, params, batch)

@@ -117,6 +117,11 @@ def score_texts(
         )
     if not texts:
         return []
+    if "" in texts and objective.document == "file":  # not even EOS is predicted
+        raise UserError(
+            f"score: text {list(texts).index('') + 1} is empty, so the model predicts none of it; "
+            "leave it out"
+        )
     if objective.document == "joined":
         objective = dataclasses.replace(objective, document="line")
     frame = objective_named(objective.name).frame(objective)

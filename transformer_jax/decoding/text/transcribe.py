@@ -88,6 +88,8 @@ class Transcriber:
         return found
 
     def _each(self, params: Any, src: Ragged) -> Iterator[tuple[int, np.ndarray]]:
+        if not src.lengths.any():  # only sounds without a frame, whose transcriptions are empty
+            return
         objective = objective_named(self._objective.name)
         nothing = Ragged.from_lists([[PAD]] * len(src.lengths))
         items = objective.items(TokenStore(src, nothing), self._objective, self._tokenizers.src)

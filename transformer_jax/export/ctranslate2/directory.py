@@ -41,7 +41,7 @@ def export(
     try:
         from ctranslate2 import specs
     except ImportError:
-        raise UserError("export needs ctranslate2: pip install 'transformer-jax[bench]'") from None
+        raise UserError("export needs ctranslate2: pip install ctranslate2") from None
     params = jax.tree.map(np.array, jax.device_get(params))  # copies: quantisation is in place
     spec = _specification(specs, config)
     shared = params.get("embedding")

@@ -105,9 +105,7 @@ def _built(codec: Codec, experiment: Experiment) -> str:
     try:
         from tokenizers import AddedToken, processors
     except ImportError:
-        raise UserError(
-            "exporting a tokenizer needs tokenizers: pip install 'transformer-jax[huggingface]'"
-        ) from None
+        raise UserError("exporting a tokenizer needs tokenizers: pip install tokenizers") from None
     if type(codec) not in _BUILDERS:
         side = "tgt" if experiment.objective.one_sided else "src"
         raise UserError(

@@ -219,7 +219,7 @@ function scores(report) {
     ["run", (e) => e.run], ["split", (e) => e.split], ["checkpoint", (e) => e.checkpoint],
     ...names.map((name) => [spoken(name), (e) => score(name, e.scores[name])]),
     ["length ratio", (e) => e.length_ratio], ["exact matches", (e) => (e.exact_match === null ? null : `${e.exact_match.toFixed(1)} %`)],
-    [whole.some((run) => run.facts.translates) ? "sentences" : "texts", (e) => e.sentences], ["search", (e) => search(e) || null],
+    [[...new Set(whole.map((run) => run.facts.scored))].join(" or "), (e) => e.sentences], ["search", (e) => search(e) || null],
   ].filter(([, value]) => rows.some((e) => value(e) !== null));
   if (rows.length) {
     byId("scores-table").append(
@@ -227,10 +227,10 @@ function scores(report) {
         table(columns.map(([name]) => name), rows.map((e) => columns.map(([, value]) => value(e))), { class: "stack" })),
       el("details", {}, el("summary", {}, "About these figures"), el("p", { class: "quiet" }, ...aboutScores(names, columns, rows))));
   }
-  for (const { one, other, metric, different, p, difference } of report.tests) {
+  for (const { one, other, metric, different, p, shown_p, difference } of report.tests) {
     const [change, low, high] = difference.map((v) => `${v < 0 ? "" : "+"}${number(v, 3)}`);
     const verdict = different ? "differ significantly" : "do not differ significantly";
-    byId("tests").append(text("p", `${spoken(metric)}: ${one} and ${other} ${verdict} on ${report.split}: difference ${change}, 95 % interval ${low} to ${high} (${p.map(([test, value]) => `${test}, p = ${value.toFixed(3)}`).join("; ")}).`));
+    byId("tests").append(text("p", `${spoken(metric)}: ${one} and ${other} ${verdict} on ${report.split}: difference ${change}, 95 % interval ${low} to ${high} (${p.map(([test], i) => `${test}, ${shown_p[i]}`).join("; ")}).`));
   }
   for (const run of missing) {
     byId("tests").append(el("p", {}, el("bdi", {}, run.name), run.evaluation

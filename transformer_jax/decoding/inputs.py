@@ -1,0 +1,81 @@
+"""What is given to a trained model: one text or several, or files, images and arrays for a model
+that reads vectors.
+"""
+
+from os import PathLike
+from typing import Any
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.codecs.codec import Codec, VectorCodec
+from transformer_jax.errors import UserError
+
+
+def read(given: Any, codec: Codec, data: DataConfig, verb: str) -> tuple[list, bool]:
+    """Return what a codec encodes, a list even of one, and whether one was given and not several:
+    texts, or for a codec of vectors values prepared as in training.
+
+    Raises:
+      UserError: if something else is given; says what and to which verb.
+    """
+    if not isinstance(codec, VectorCodec):
+        return texts(given, verb)
+    one = codec.is_one(given)
+    several = [given] if one else _listed(given, verb, f"{codec.noun}, or a list of them")
+    return [
+        codec.prepared(value, f"{codec.noun} {number}", data)
+        for number, value in enumerate(several, 1)
+    ], one
+
+
+def texts(given: Any, verb: str) -> tuple[list[str], bool]:
+    """Return texts, a list even of one, and whether one was given and not several.
+
+    Raises:
+      UserError: if something else is given; says what and to which verb.
+    """
+    if isinstance(given, str):
+        return [given], True
+    several = _listed(given, verb, "text, or a list of texts")
+    for number, text in enumerate(several, 1):
+        if not isinstance(text, str):
+            raise UserError(f"{verb}: text {number} is {_kind(text)}; give a text")
+    return several, False
+
+
+def one_text(given: Any, verb: str) -> str:
+    """Return a text.
+
+    Raises:
+      UserError: if something else is given.
+    """
+    if not isinstance(given, str):
+        raise UserError(f"{verb}: is given {_kind(given)}; give one text")
+    return given
+
+
+def pairs(one: Any, two: Any, verb: str, need: str) -> tuple[list[str], list[str], bool]:
+    """Return the texts of two sides, as many of both, and whether one of each was given.
+
+    Raises:
+      UserError: if these are not two texts, or two lists; `need` is the remedy.
+    """
+    (first, single), (second, other) = texts(one, verb), texts(two, verb)
+    if single != other or len(first) != len(second):
+        raise UserError(f"{verb}: {need}: two texts, or two lists")
+    return first, second, single
+
+
+def _listed(given: Any, verb: str, expected: str) -> list:
+    if isinstance(given, bytes | PathLike | dict):  # whose items nobody means
+        raise UserError(f"{verb}: is given {_kind(given)}; give a {expected}")
+    try:
+        return list(given)
+    except TypeError:
+        raise UserError(f"{verb}: is given {_kind(given)}; give a {expected}") from None
+
+
+def _kind(given: Any) -> str:
+    """Return what a message calls a value."""
+    shape = getattr(given, "shape", None)
+    of = "" if shape is None else f" of shape {tuple(shape)}"
+    return f"None{of}" if given is None else f"of type {type(given).__name__}{of}"
