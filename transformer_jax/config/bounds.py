@@ -49,34 +49,7 @@ def computed(value: float) -> float:
     return 0.0 if abs(found) < np.finfo(np.float32).tiny else found
 
 
-def within(low: float, high: float, **values: float | None) -> None:
-    """Reject numbers outside these bounds, passed by field name; None passes."""
-    for name, value in values.items():
-        check(
-            value is None or computed(low) <= computed(value) <= computed(high),
-            f"{name}={value}: must be at least {low} and at most {high}",
-        )
-
-
-def above(low: float, high: float, otherwise: str = "", **values: float | None) -> None:
-    """Reject numbers not above `low` or above `high`; `otherwise` is an alternative remedy."""
-    for name, value in values.items():
-        check(
-            value is None or computed(low) < computed(value) <= computed(high),
-            f"{name}={value}: must be above {low} and at most {high}{_rounded(value)}{otherwise}",
-        )
-
-
-def rate(**values: float | None) -> None:
-    """Reject rates outside [0, 1)."""
-    for name, value in values.items():
-        check(
-            value is None or 0 <= computed(value) < 1,
-            f"{name}={value}: must be at least 0 and below 1{_rounded(value)}",
-        )
-
-
-def _rounded(value: float | None) -> str:
+def rounded(value: float | None) -> str:
     """Return what a number is in programs, for a message, if it is on a bound only there."""
     found = None if value is None else computed(value)
     return f" in float32, where it is {found:g}" if found != value and found in (0, 1) else ""

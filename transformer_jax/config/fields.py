@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer_jax.config.bounds import check
+from transformer_jax.config.bounds import check, computed, rounded
 
 _KEY = "declaration"
 Values = bool | tuple[Any, ...]  # all values of a number, flag or free text; some words; or none
@@ -37,17 +37,19 @@ class Declaration:
     neutral: Values = False
 
     def admits(self, value: float) -> bool:
-        """Return whether a number is within the bounds."""
-        low = self.low is None or (value > self.low if self.open_low else value >= self.low)
-        high = self.high is None or (value < self.high if self.open_high else value <= self.high)
-        return low and high
+        """Return whether a number is within the bounds, as programs compute with it."""
+        found = computed(value)
+        low = None if self.low is None else computed(self.low)
+        high = None if self.high is None else computed(self.high)
+        above = low is None or (found > low if self.open_low else found >= low)
+        return above and (high is None or (found < high if self.open_high else found <= high))
 
     @property
     def bounds(self) -> str:
         """The bounds in words."""
         low = f"{'above' if self.open_low else 'at least'} {self.low}"
         high = f"{'below' if self.open_high else 'at most'} {self.high}"
-        return f"{low} and {high}{self.otherwise}"
+        return f"{low} and {high}"
 
 
 def number(default: Any, low: float, high: float, otherwise: str = "", **known: Any) -> Any:
@@ -94,4 +96,8 @@ def check_bounds(section: Any) -> None:
     for item in dataclasses.fields(section):
         known, number = declaration(item), getattr(section, item.name)
         if known.low is not None and number is not None:
-            check(known.admits(number), f"{item.name}={number}: must be {known.bounds}")
+            said = rounded(number) if known.open_low or known.open_high else ""
+            check(
+                known.admits(number),
+                f"{item.name}={number}: must be {known.bounds}{said}{known.otherwise}",
+            )

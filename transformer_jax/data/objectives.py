@@ -135,7 +135,7 @@ def noun_of(objective: Objective, experiment: Experiment) -> str:
     if objective.noun != "text":
         return objective.noun
     codec = CODECS.get(experiment.codecs[0])
-    return (codec and codec.noun) or objective.noun
+    return codec.noun if codec is not None and codec.noun else objective.noun
 
 
 def objective_named(name: str) -> Objective:

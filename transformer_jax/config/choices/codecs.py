@@ -22,7 +22,7 @@ class Codec(Record):
     """
 
     sources: tuple[str, ...] = ()
-    noun: str | None = None
+    noun: str = ""
     read_as: str = "texts"
     sound: bool = False
     text: bool = True
@@ -57,7 +57,8 @@ CODECS = {
     "moves": Codec(text=False, classes=True),
     "huggingface": Codec(),
     "patches": Codec(
-        sources=("arrays", "folders", "tfds"), noun="picture", read_as="pictures", reads=("patch_size",)
+        sources=("arrays", "folders", "tfds"), noun="picture", read_as="pictures",
+        reads=("patch_size",),
     ),
     "series": Codec(sources=("series",), noun="series", read_as="time series"),
     "log_mel": Codec(
