@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataConfig, Experiment, average_count
-from transformer_jax.config.bounds import HELD_POSITIONS, computed
-from transformer_jax.config.refusals.decoding import MOST_ALPHA
+from transformer_jax.config.bounds import HELD_POSITIONS, MOST_ALPHA, computed
 from transformer_jax.decoding.search.penalties import PENALTIES
 from transformer_jax.door import differences, door, from_json, override, parse, to_json
 from transformer_jax.errors import UserError
