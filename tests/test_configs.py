@@ -99,11 +99,12 @@ def test_every_command_in_a_docstring_parses(command, at_root):
 
 
 def test_every_documented_command_parses(tmp_path, monkeypatch):
-    """In any directory that has the custom parts of docs/own_parts.md."""
+    """In any directory that has the files that the documents show."""
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/own_parts.md").read_text(encoding="utf-8")
-    for own in re.findall(r"^```python\n(# \w+\.py\b.*?)^```", text, re.M | re.DOTALL):
-        Path(own.split(".py")[0].removeprefix("# ") + ".py").write_text(own, encoding="utf-8")
+    for page in DOCS:
+        text = page.read_text(encoding="utf-8")
+        for code, name in re.findall(r"^```python\n(# (\w+\.py)\b.*?)^```", text, re.M | re.DOTALL):
+            Path(name).write_text(code)
     assert any("config.data.test=" in command for command in documented_commands())
     for command in documented_commands():
         experiment = parse(load_config(*read(*shlex.split(command)[2:])))

@@ -62,9 +62,8 @@ def test_the_objective_shown_changes_only_weights(tmp_path):
     assert ours.weight.sum() > theirs.weight.sum()
 
 
-def test_the_variants_shown_are_points_of_a_sweep(tmp_path, monkeypatch):
+def test_the_variants_shown_are_points_of_a_sweep(tmp_path):
     """Their fields change together."""
-    monkeypatch.chdir(TOUR.parents[1])
     path = tmp_path / "widths.py"
     path.write_text(code_of("comparing.md", "widths.py"))
     points = make_points(

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 import torch
 import transformers as T
-from decoding.test_parts import llama
+from decoding.test_streamed_text import llama
 from oracle.families import peer
 from oracle.test_huggingface_peers import LINES, OURS, TRANSLATION, WRITER, exported, trained
 from tokenizers import Tokenizer, processors
