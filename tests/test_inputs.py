@@ -183,7 +183,7 @@ WRONG: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("given", WRONG, ids=repr)
+@pytest.mark.parametrize("given", WRONG, ids=lambda x: "object" if type(x) is object else repr(x))
 @pytest.mark.parametrize("codec", ["patches", "log_mel", "series"])
 def test_vector_models_refuse_other_values(codec, given):
     """Before any computation, in one sentence that says which value."""
