@@ -102,9 +102,7 @@ def _n_best(arguments: argparse.Namespace, decoding: DecodingConfig) -> int:
     wanted, most = arguments.n_best, decoding.hypotheses
     if wanted is None:  # all samples, unless re-ranking chooses among them
         return most if decoding.rerank == "none" and arguments.sample else 1
-    option, field = ("--beam-size", "beam_size")
-    if decoding.search == "sample":
-        option, field = ("--sample", "num_samples")
+    option, field = "--sample" if decoding.draws else "--beam-size", decoding.record.width
     if not 1 <= wanted <= most:
         remedy = f"; add {option}={wanted}" if wanted > most else ""
         raise UserError(
@@ -182,11 +180,10 @@ class Rows:
 
     def __init__(self, tokenizer: Any, decoding: DecodingConfig) -> None:
         self._tokenizer = tokenizer
-        several = decoding.search == "beam" and decoding.beam_size > 1  # others have no coverage
         self._normalization = {
             "length_penalty": decoding.length_penalty,
             "alpha": decoding.alpha,
-            "coverage_penalty": decoding.coverage_penalty if several else 0.0,
+            "coverage_penalty": decoding.coverage_penalty if decoding.competes else 0.0,
         }
 
     def render(self, line: str, translations: Sequence[Any]) -> str:

@@ -20,7 +20,7 @@ from transformer_jax.config.choices.objectives import (
 )
 from transformer_jax.config.choices.positions import POSITIONS
 from transformer_jax.config.choices.record import readers
-from transformer_jax.config.choices.searches import SEARCHES
+from transformer_jax.config.choices.searches import SEARCHES, Search
 from transformer_jax.config.choices.sources import check_data_reads
 from transformer_jax.config.fields import above, check_bounds, number, rate, value
 from transformer_jax.config.refusals.data import (
@@ -1118,7 +1118,7 @@ class DecodingConfig(Section):
         Raises:
           UserError: if they take too many positions; names the fields.
         """
-        name = SEARCHES[self.search].width
+        name = self.record.width
         longest = int(self.max_length_ratio * source_length) + self.max_extra_length
         longest = min(longest, most or longest)
         check(
@@ -1129,9 +1129,29 @@ class DecodingConfig(Section):
         )
 
     @property
+    def record(self) -> Search:
+        """What is known about the search."""
+        return SEARCHES[self.search]
+
+    @property
     def hypotheses(self) -> int:
         """The most hypotheses that a search of one sentence returns."""
-        return getattr(self, SEARCHES[self.search].width)
+        return getattr(self, self.record.width)
+
+    @property
+    def draws(self) -> bool:
+        """Whether texts are random."""
+        return self.record.draws
+
+    @property
+    def competes(self) -> bool:
+        """Whether there are several hypotheses of a sentence, chosen from one another."""
+        return self.record.competes and self.hypotheses > 1
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest piece is written at each step."""
+        return not self.draws and self.hypotheses == 1
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from transformer_jax import directions
 from transformer_jax.config import DataConfig, DecodingConfig, Experiment, TrainingConfig
 from transformer_jax.config.choices.codecs import VECTORS
+from transformer_jax.config.choices.searches import GREEDY
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -59,7 +60,7 @@ def make_validation(
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     if chosen:
         greedy = replace(
-            experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048,
+            experiment.decoding, **GREEDY, rerank="none", tokens_per_batch=2048,
             draft=None, draft_length=DecodingConfig.draft_length, cache="contiguous",
             cache_block=DecodingConfig.cache_block, shortlist=0,
         )  # fmt: skip
