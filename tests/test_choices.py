@@ -34,6 +34,7 @@ from transformer_jax.config.choices import (
 )
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.fields import declarations
+from transformer_jax.data import objectives as of_data
 from transformer_jax.decoding.text import searching
 from transformer_jax.nn.mixers import kinds
 
@@ -113,6 +114,10 @@ def test_every_word_has_a_record(name):
 def test_every_mixer_has_its_mathematics():
     """A word of a module that has no record would be missing in the table of the manual."""
     assert kinds.found().keys() == mixers.MIXERS.keys()
+
+
+def test_every_objective_has_its_examples():
+    assert of_data.FOUND.keys() == objectives.OBJECTIVES.keys()
 
 
 def test_every_search_has_its_algorithm():

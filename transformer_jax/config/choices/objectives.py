@@ -19,6 +19,9 @@ class Objective(Record):
       predicted, or vectors of this codec; None: there are two sides.
     labels: the codec of the target side, if that is no text but says something about one.
     translates: whether the target side is a text written from the source side.
+    lines: what each line of its files is, if not any text: "words" and as many labels, "texts" in
+      pairs, "numbers", "questions" with a text and an answer.
+    reproduces: whether it writes what it reads, and what files say beside that is ignored.
     symbols: the named pieces that it writes into texts.
     masks: whether pieces are masked, and predicted at their positions.
     prefix: whether a prefix of each row is read in both directions.
@@ -44,6 +47,8 @@ class Objective(Record):
     vectors: str | None = None
     labels: str | None = None
     translates: bool = False
+    lines: str | None = None
+    reproduces: bool = False
     symbols: tuple[str, ...] = ()
     masks: bool = False
     prefix: bool = False
@@ -268,6 +273,7 @@ OBJECTIVES = {
     "tag": Objective(
         architectures=("encoder", "elmo"),
         labels="labels",
+        lines="words",
         reads=("window",),
         least=(3, "BOS, a piece and EOS"),
         accuracy=True,
@@ -280,6 +286,7 @@ OBJECTIVES = {
     "answer": Objective(
         architectures=("encoder",),
         labels="spans",
+        lines="questions",
         reads=("window",),
         segments=2,
         mixes=False,
@@ -294,6 +301,7 @@ OBJECTIVES = {
     "regress": Objective(
         architectures=_READERS,
         labels="values",
+        lines="numbers",
         reads=("window",),
         chooses=False,
         least=(2, "BOS and a piece"),
@@ -317,6 +325,7 @@ OBJECTIVES = {
     "classify_pairs": Objective(
         architectures=("encoder", "decomposable_attention"),
         labels="classes",
+        lines="texts",
         reads=("window",),
         segments=2,
         least=_PAIR,
@@ -350,6 +359,7 @@ OBJECTIVES = {
     "reconstruct": Objective(
         architectures=("autoencoder",),
         vectors="patches",
+        reproduces=True,
         chooses=False,
         nats=False,
         title="An autoencoder of {read}",

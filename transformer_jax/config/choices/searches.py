@@ -30,7 +30,7 @@ SEARCHES = {
 }  # fmt: skip
 # The fields that ask for the likeliest piece at each step, and for one text whatever the search.
 GREEDY: dict[str, Any] = {"search": "beam", "beam_size": 1}
-ONE = {record.width: 1 for record in SEARCHES.values()}
+ONE: dict[str, Any] = {record.width: 1 for record in SEARCHES.values()}
 
 
 def samples(number: int) -> dict[str, Any]:

@@ -198,7 +198,8 @@ class Generator:
         """Return what writes the further windows of a text: as this one, but each by itself."""
         if self.config.hypotheses == 1 and not self._prompts:
             return self
-        config = dataclasses.replace(self.config, **{self.config.record.width: 1})
+        one: dict[str, Any] = {self.config.record.width: 1}
+        config = dataclasses.replace(self.config, **one)
         given = self.models, self._codec, self._objective, config
         devices = list(self.mesh.devices.flat)
         again = Generator(*given, devices=devices, draft=self.draft, cut_at=self._cut_at)
