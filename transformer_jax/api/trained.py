@@ -69,7 +69,7 @@ class TrainedModel(Reading):
                     if record.labels
                     else "has no source to translate"
                 )
-                + ("; to continue a prompt, use generate" if name == "language_model" else "")
+                + ("; to continue a prompt, use generate" if record.likelihood else "")
             )
         key = decoding or self.experiment.decoding, n_best
         if key not in self._translators:

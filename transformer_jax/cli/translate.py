@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     translator = trained.translator(experiment.decoding, n_best)
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
     decoding = experiment.decoding
-    if experiment.objective.kind == "ctc":  # a best path has no penalty
+    if experiment.objective.record.best_path:  # which has no penalty
         decoding = replace(decoding, alpha=0.0)
     rows = Rows(trained.tokenizers.tgt, decoding)
     render = rows.render if as_json else lambda line, translations: translations[0].text

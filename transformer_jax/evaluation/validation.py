@@ -81,7 +81,7 @@ def make_validation(
         each = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         total = each.pop(batch.main)
         scores = {"loss": total.nll / total.weight}
-        if batch.main not in ("tokens", "value", "forecast", "ctc", "pixels"):
+        if experiment.objective.record.accuracy:
             scores["accuracy"] = total.correct / total.weight
         for name, beside in each.items():
             scores[f"{name}_loss"] = beside.nll / beside.weight
@@ -171,7 +171,7 @@ def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str
     no piece for, would count as predicted.
     """
     objective = experiment.objective
-    texts = corpus.tgt if objective.kind == "language_model" else ()
+    texts = corpus.tgt if objective.record.likelihood else ()
     if any(codec.decode(ids) != text for ids, text in zip(codec.encode(texts), texts, strict=True)):
         return {}
     line_ends = len(texts) if objective.document != "file" else 0

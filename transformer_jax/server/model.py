@@ -14,7 +14,7 @@ from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
-from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
+from transformer_jax.decoding.text.generate import MAX_TOKENS, Generator
 from transformer_jax.decoding.text.live import (
     PREFIX,
     LivePlan,
@@ -60,14 +60,14 @@ class Served:
         self.trained, self.decoding, self._settings = trained, decoding, settings
         trained._check_text("serve")
         self.translates = objective.translates
-        self.generates = objective.kind in PROMPTS
+        self.generates = objective.record.prompt is not None
         if not self.translates and not self.generates:
             raise UserError(
                 f"config.objective.name={objective.name!r}: such a model neither translates nor "
                 "continues prompts, and cannot be served"
             )
         ensemble = isinstance(trained, TrainedEnsemble)
-        self.scores = not ensemble and (self.translates or objective.kind == "language_model")
+        self.scores = not ensemble and (self.translates or objective.record.likelihood)
         self.aligns = self.translates and not ensemble and has_attention(
             trained.model, trained.params
         )  # fmt: skip

@@ -63,7 +63,7 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     """Return the content of generation_config.json; without it, only 20 pieces are generated."""
     decoding, limit = experiment.decoding, experiment.model.position_limit
     longest = MAX_TOKENS
-    if experiment.objective.kind == "translate":
+    if experiment.objective.translates:
         source = experiment.data.max_length
         longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
     never = special_of(codec).unwritten | {*forbidden(codec, experiment.objective, decoding)}
