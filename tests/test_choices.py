@@ -1,11 +1,14 @@
 """Records of choices: each word has one, and each field somebody who reads it."""
 
+import ast
 import dataclasses
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import transformer_jax
 from transformer_jax.config import (
     DataConfig,
     DecodingConfig,
@@ -31,6 +34,8 @@ from transformer_jax.config.choices import (
 )
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.fields import declarations
+from transformer_jax.data import objectives as of_data
+from transformer_jax.decoding.text import searching
 from transformer_jax.nn.mixers import kinds
 
 # A table of records -> the section and the field that has its words, and those of its readers.
@@ -109,6 +114,48 @@ def test_every_word_has_a_record(name):
 def test_every_mixer_has_its_mathematics():
     """A word of a module that has no record would be missing in the table of the manual."""
     assert kinds.found().keys() == mixers.MIXERS.keys()
+
+
+def test_every_objective_has_its_examples():
+    assert of_data.FOUND.keys() == objectives.OBJECTIVES.keys()
+
+
+def test_every_search_has_its_algorithm():
+    assert searching.FOUND.keys() == searches.SEARCHES.keys()
+
+
+def comparisons(text: str, attribute: str, words: typing.Iterable[str]) -> list[str]:
+    """Return what a module compares an attribute with, by name: any of these words."""
+    words = {*words}
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Compare)
+        and any(getattr(x, "attr", None) == attribute for x in ast.walk(node))
+        and any(getattr(x, "value", None) in words for x in ast.walk(node)
+                if isinstance(x, ast.Constant))
+    ]  # fmt: skip
+
+
+def test_nobody_but_records_knows_a_search_by_its_word():
+    assert comparisons("config.search == 'beam'", "search", searches.SEARCHES)
+    known = {
+        str(path): found
+        for path in Path(transformer_jax.__file__).parent.rglob("*.py")
+        if (found := comparisons(path.read_text("utf-8"), "search", searches.SEARCHES))
+    }
+    assert known == {}
+
+
+def test_a_search_of_one_hypothesis_is_greedy_and_nothing_competes():
+    for fields, greedy, competes, draws, hypotheses in (
+        (searches.GREEDY, True, False, False, 1),
+        ({"beam_size": 3}, False, True, False, 3),
+        (searches.samples(2), False, False, True, 2),
+    ):
+        config = DecodingConfig(**fields)
+        assert (config.greedy, config.competes) == (greedy, competes)
+        assert (config.draws, config.hypotheses) == (draws, hypotheses)
 
 
 def test_every_field_of_a_choice_is_read_by_one_of_its_words():

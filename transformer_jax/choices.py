@@ -1,8 +1,11 @@
 """Dispatch by name, the only one in the code: a table, a name, an error listing the valid names."""
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Mapping
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, TypeVar
 
 from transformer_jax import parts
@@ -35,6 +38,15 @@ def pick(table: Mapping[str, T], name: str, what: str) -> T:
     if problem := _unlike(part, list(table.values())):
         raise UserError(f"{what}={name!r}: {problem}")
     return part
+
+
+def found_in(package: ModuleType, besides: str = "") -> dict[str, Any]:
+    """Return {word: entry} of the `WORDS` of all modules of a package, but for one of them."""
+    entries: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if module.name != besides:
+            entries |= getattr(importlib.import_module(module.name), "WORDS", {})
+    return entries
 
 
 def _unlike(part: Any, entries: list[Any]) -> str:

@@ -28,7 +28,7 @@ from transformer_jax.vocabulary import UNK, Special
 ALL = list(range(LARGER.vocab))
 SEARCHES = {
     "beam": BeamSearch.of(DecodingConfig(beam_size=3, no_repeat_ngram=2), 3, (5,)),
-    "greedy": Sampling.of(DecodingConfig(beam_size=1, no_repeat_ngram=1), (4,)),
+    "greedy": Sampling.of(DecodingConfig(beam_size=1, no_repeat_ngram=1), forbidden=(4,)),
     "samples": Sampling.of(DecodingConfig(search="sample", num_samples=3, top_p=0.7, top_k=4)),
 }
 

@@ -42,7 +42,8 @@ class Reading:
         return inputs.read(values, self.tokenizers.src, self.experiment.data, verb)
 
     def _check_text(self, what: str) -> None:
-        if isinstance(self.tokenizers.src, VectorCodec) or self.experiment.objective.kind == "ctc":
+        best_path = self.experiment.objective.record.best_path
+        if isinstance(self.tokenizers.src, VectorCodec) or best_path:
             raise UserError(f"{what}: is for models that read text and write it piece by piece")
 
     def classify(self, texts: str | Sequence) -> Any:

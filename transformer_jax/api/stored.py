@@ -99,8 +99,7 @@ def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> 
 
 def write_alike(one: ObjectiveConfig, other: ObjectiveConfig) -> bool:
     """Return whether models of two objectives can write one text, piece by piece."""
-    kinds = {one.kind, other.kind}
-    return len(kinds) == 1 or kinds <= {"translate", "prefix_lm"}
+    return one.kind == other.kind or (one.record.searches and other.record.searches)
 
 
 class Companions:

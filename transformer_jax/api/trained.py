@@ -9,6 +9,7 @@ from transformer_jax import counting
 from transformer_jax.api.reading import Reading
 from transformer_jax.api.stored import Companions
 from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config.choices.searches import ONE
 from transformer_jax.config.searches import with_search
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding import inputs
@@ -68,7 +69,7 @@ class TrainedModel(Reading):
                     if record.labels
                     else "has no source to translate"
                 )
-                + ("; to continue a prompt, use generate" if name == "language_model" else "")
+                + ("; to continue a prompt, use generate" if record.likelihood else "")
             )
         key = decoding or self.experiment.decoding, n_best
         if key not in self._translators:
@@ -182,7 +183,7 @@ class TrainedModel(Reading):
         Raises:
           UserError: if the search keeps several hypotheses.
         """
-        chosen = self._decoding(decoding, fields, beam_size=1, num_samples=1)
+        chosen = self._decoding(decoding, fields, **ONE)
         generator = self.generator(chosen, prompt_cache=prompt_cache)
         text = inputs.one_text(prompt, "stream")
         return generator.stream(self.params, text, max_tokens, stop=stop_strings)

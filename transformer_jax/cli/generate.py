@@ -11,6 +11,7 @@ from typing import Any
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.cli.translate import check_files
+from transformer_jax.config.choices.searches import GREEDY, ONE
 from transformer_jax.config.searches import SAMPLING, check_search
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     trained = load_ensemble(arguments.workdir, checkpoint)
     adjust(trained, experiment)
     decoding = experiment.decoding
-    several = decoding.num_samples if decoding.search == "sample" else 1
+    several = decoding.hypotheses if decoding.draws else 1
     generator = trained.generator(decoding, several, arguments.prompt_cache)
     if arguments.stream:
         _stream(arguments, generator, trained.params)
@@ -117,8 +118,8 @@ def _with_options(
     if arguments.stream:
         if len(arguments.prompt or []) != 1 or arguments.json or arguments.output is not None:
             raise UserError("--stream: shows the text of one --prompt, without --json or --output")
-        one = [("decoding.beam_size", "1"), ("decoding.num_samples", "1")]
-        overrides = [("decoding.search", "beam"), *one, *overrides]
+        one = [(f"decoding.{name}", str(value)) for name, value in (ONE | GREEDY).items()]
+        overrides = [*one, *overrides]
     given = {name: getattr(arguments, name) for name in SAMPLING}
     fields = [(f"decoding.{name}", value) for name, value in given.items() if value is not None]
     if _samples(arguments):

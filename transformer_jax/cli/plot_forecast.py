@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     check_suffix(arguments.output, "--output")
     experiment = WorkDir(arguments.workdir).experiment()
     objective = experiment.objective
-    if objective.kind != "forecast":
+    if not objective.record.forecasts:
         raise UserError(f"config.objective.name={objective.name!r}: such a model forecasts nothing")
 
     from transformer_jax.api import load

@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     translator = trained.translator(experiment.decoding, n_best)
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
     decoding = experiment.decoding
-    if experiment.objective.kind == "ctc":  # a best path has no penalty
+    if experiment.objective.record.best_path:  # which has no penalty
         decoding = replace(decoding, alpha=0.0)
     rows = Rows(trained.tokenizers.tgt, decoding)
     render = rows.render if as_json else lambda line, translations: translations[0].text
@@ -102,9 +102,7 @@ def _n_best(arguments: argparse.Namespace, decoding: DecodingConfig) -> int:
     wanted, most = arguments.n_best, decoding.hypotheses
     if wanted is None:  # all samples, unless re-ranking chooses among them
         return most if decoding.rerank == "none" and arguments.sample else 1
-    option, field = ("--beam-size", "beam_size")
-    if decoding.search == "sample":
-        option, field = ("--sample", "num_samples")
+    option, field = "--sample" if decoding.draws else "--beam-size", decoding.record.width
     if not 1 <= wanted <= most:
         remedy = f"; add {option}={wanted}" if wanted > most else ""
         raise UserError(
@@ -182,11 +180,10 @@ class Rows:
 
     def __init__(self, tokenizer: Any, decoding: DecodingConfig) -> None:
         self._tokenizer = tokenizer
-        several = decoding.search == "beam" and decoding.beam_size > 1  # others have no coverage
         self._normalization = {
             "length_penalty": decoding.length_penalty,
             "alpha": decoding.alpha,
-            "coverage_penalty": decoding.coverage_penalty if several else 0.0,
+            "coverage_penalty": decoding.coverage_penalty if decoding.competes else 0.0,
         }
 
     def render(self, line: str, translations: Sequence[Any]) -> str:

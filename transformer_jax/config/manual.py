@@ -20,7 +20,7 @@ from transformer_jax.config.choices.objectives import (
 )
 from transformer_jax.config.choices.positions import POSITIONS
 from transformer_jax.config.choices.record import readers
-from transformer_jax.config.choices.searches import SEARCHES
+from transformer_jax.config.choices.searches import SEARCHES, Search
 from transformer_jax.config.choices.sources import check_data_reads
 from transformer_jax.config.fields import above, check_bounds, number, rate, value
 from transformer_jax.config.refusals.data import (
@@ -827,18 +827,18 @@ class ObjectiveConfig(Section):
     @property
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
-        return self.record.text or self.record.labels is not None or self.kind == "forecast"
+        return self.record.windowed
 
     def cut_at(self, data: DataConfig) -> int | None:
         """The most pieces of a source, EOS included, where long ones are truncated."""
         if data.long_sources == "drop":
             return None
-        return self.window if self.kind == "prefix_lm" else data.max_length
+        return self.window if self.record.one_row else data.max_length
 
     @property
     def lengths(self) -> tuple[int, int] | None:
         """The lengths of both sides of every example, where all are the same."""
-        return (self.window, self.horizon) if self.kind == "forecast" else None
+        return (self.window, self.horizon) if self.record.forecasts else None
 
     @property
     def masked(self) -> bool:
@@ -858,7 +858,8 @@ class ObjectiveConfig(Section):
     @property
     def symbols(self) -> tuple[str, ...]:
         """The named pieces that it writes into texts."""
-        sentinels = self.sentinels * ("span_corruption" in self.kinds)
+        removed = any("sentinels" in OBJECTIVES[kind].reads for kind in self.kinds)
+        sentinels = self.sentinels * removed
         named = (OBJECTIVES[kind].symbols for kind in sorted(self.kinds))
         return (*(SENTINEL.format(i) for i in range(sentinels)), *chain.from_iterable(named))
 
@@ -1118,7 +1119,7 @@ class DecodingConfig(Section):
         Raises:
           UserError: if they take too many positions; names the fields.
         """
-        name = SEARCHES[self.search].width
+        name = self.record.width
         longest = int(self.max_length_ratio * source_length) + self.max_extra_length
         longest = min(longest, most or longest)
         check(
@@ -1129,9 +1130,29 @@ class DecodingConfig(Section):
         )
 
     @property
+    def record(self) -> Search:
+        """What is known about the search."""
+        return SEARCHES[self.search]
+
+    @property
     def hypotheses(self) -> int:
         """The most hypotheses that a search of one sentence returns."""
-        return getattr(self, SEARCHES[self.search].width)
+        return getattr(self, self.record.width)
+
+    @property
+    def draws(self) -> bool:
+        """Whether texts are random."""
+        return self.record.draws
+
+    @property
+    def competes(self) -> bool:
+        """Whether there are several hypotheses of a sentence, chosen from one another."""
+        return self.record.competes and self.hypotheses > 1
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest piece is written at each step."""
+        return not self.draws and self.hypotheses == 1
 
 
 @dataclass(frozen=True)
@@ -1191,7 +1212,7 @@ class Experiment(Section):
     @property
     def measured(self) -> str:
         """What validation measures of written output, as `checkpoint.best_by` calls it."""
-        heard = self.objective.kind == "ctc" or (
+        heard = self.objective.record.best_path or (
             self.src.codec in CODECS and CODECS[self.src.codec].sound
         )
         return "wer" if heard else "bleu"
@@ -1204,4 +1225,4 @@ class Experiment(Section):
     @property
     def translates_text(self) -> bool:
         """Whether the model searches for the pieces of a text, given those of another."""
-        return self.objective.kind in ("translate", "prefix_lm") and self.codecs[0] not in VECTORS
+        return self.objective.record.searches and self.codecs[0] not in VECTORS

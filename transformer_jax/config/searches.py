@@ -3,31 +3,35 @@
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_jax.config.choices.record import readers
 from transformer_jax.config.choices.searches import SEARCHES
 from transformer_jax.errors import UserError
 
 SAMPLING = SEARCHES["sample"].reads
+_READERS = readers(SEARCHES)
 
 
 def with_search(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changed fields with the search they ask for: any of `SAMPLING` asks for random texts,
-    `beam_size` for the best text.
+    """Return changed fields with the search they ask for: each asks for the search that reads it,
+    first of all those of random texts.
 
     Raises:
       UserError: if they contradict one another.
     """
-    drawn = next((name for name in SAMPLING if name in fields), None)
-    search = fields.get("search", "beam" if drawn is None else "sample")
-    wrong = drawn if search == "beam" else "beam_size" if search == "sample" else None
-    if wrong is not None and wrong in fields:
-        if "search" in fields:
-            other, remedy = f"search={search!r}", "leave one of them out"
-        else:
-            assert drawn is not None
-            other, remedy = f"{drawn}={fields[drawn]!r}", "leave it out, or what asks for samples"
-        raise UserError(f"{wrong}={fields[wrong]!r}: has no effect with {other}; {remedy}")
-    implied = {"search": search} if drawn is not None or "beam_size" in fields else {}
-    return implied | dict(fields)
+    asking = [name for name in _READERS if name in fields]
+    if not asking:
+        return dict(fields)
+    first = next((name for name in asking if name in SAMPLING), asking[0])
+    search = fields.get("search", _READERS[first][0])
+    for name in sorted(asking, key=lambda name: name not in SAMPLING):
+        if search in SEARCHES and search not in _READERS[name]:
+            if "search" in fields:
+                other, remedy = f"search={search!r}", "leave one of them out"
+            else:
+                other = f"{first}={fields[first]!r}"
+                remedy = "leave it out, or what asks for samples"
+            raise UserError(f"{name}={fields[name]!r}: has no effect with {other}; {remedy}")
+    return {"search": search} | dict(fields)
 
 
 def check_search(search: str, fields: Mapping[str, str]) -> None:
@@ -38,9 +42,9 @@ def check_search(search: str, fields: Mapping[str, str]) -> None:
     """
     for path, text in fields.items():
         group, _, name = path.rpartition(".")
-        of = "sample" if name in SAMPLING else "beam" if name == "beam_size" else search
-        if group == "decoding" and of != search:
+        of = _READERS.get(name, (search,))
+        if group == "decoding" and search not in of:
             raise UserError(
                 f"--config.{path}={text}: has no effect with decoding.search={search!r}; leave it "
-                f"out, or add --config.decoding.search={of}"
+                f"out, or add --config.decoding.search={of[0]}"
             )

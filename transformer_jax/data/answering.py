@@ -105,3 +105,6 @@ _EMPTY = Ragged.from_lists([])
 _NOTHING = Windows(_EMPTY, _EMPTY)
 _NOTHING.questions = _NOTHING.firsts = _NOTHING.lasts = _EMPTY
 _NOTHING.ends = np.zeros((0, 2), np.int64)
+
+
+WORDS = {"answer": Answer()}

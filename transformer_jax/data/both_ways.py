@@ -58,3 +58,6 @@ class BidirectionalLM(BaseObjective):
             weight[:, here] = goes_on
             targets[name] = Target(labels, weight)
         return Batch(side, None, targets)
+
+
+WORDS = {"bidirectional_lm": BidirectionalLM()}

@@ -238,3 +238,10 @@ def _ended(texts: Texts, eos: int) -> Ragged:
     ids = np.full(lengths.sum(), eos, np.int32)
     ids[np.arange(len(texts.ids)) + texts.owner] = texts.ids
     return Ragged(ids, np.cumsum(lengths) - lengths, lengths)
+
+
+WORDS = {
+    "span_corruption": SpanCorruption(),
+    "denoising": Denoising(),
+    "text_continuation": TextContinuation(),
+}

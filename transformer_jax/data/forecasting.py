@@ -63,3 +63,6 @@ class Forecast(BaseObjective):
         target = Target(tgt.inputs.astype(np.float32), (tgt.seg > 0).astype(np.float32))
         nothing = np.zeros_like(tgt.seg)
         return Batch(src, tgt._replace(inputs=nothing), {"forecast": target})
+
+
+WORDS = {"forecast": Forecast()}

@@ -102,3 +102,6 @@ class Regress(Classify):
         batch = super().batch(items, placement, rows, src_length, tgt_length, draw)
         labels, weight = batch.targets["value"]
         return batch._replace(targets={"value": Target(labels.view(np.float32), weight)})
+
+
+WORDS = {"regress": Regress(), "classify": Classify(), "policy": Policy()}

@@ -144,3 +144,10 @@ def _windows(documents: Ragged, most: int) -> Ragged:
     and its length is its number of labels.
     """
     return documents._replace(lengths=np.maximum(documents.lengths - 1, 0)).windows(most)
+
+
+WORDS = {
+    "language_model": LanguageModel(),
+    "text_prefix_lm": TextPrefixLM(),
+    "permutation_lm": PermutationLM(),
+}

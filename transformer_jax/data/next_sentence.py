@@ -161,3 +161,6 @@ def _parts(items: Segments, pairs: np.ndarray, second: np.ndarray) -> tuple[Ragg
     split = items.split[second]
     one = Ragged(ids, starts[pairs], items.split[pairs])
     return one, Ragged(ids, starts[second] + split, lengths[second] - split)
+
+
+WORDS = {"masked_lm_nsp": NextSentence()}

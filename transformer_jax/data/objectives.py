@@ -4,8 +4,22 @@ import numpy as np
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, Experiment, ObjectiveConfig
+from transformer_jax.config.choices import objectives
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data.answering import Answer
+from transformer_jax.data import (
+    answering,
+    both_ways,
+    corrupting,
+    forecasting,
+    labelling,
+    language_modelling,
+    next_sentence,
+    reading,
+    reconstructing,
+    tagging,
+    text_pairs,
+    transcribing,
+)
 from transformer_jax.data.batch import (
     Batch,
     Placement,
@@ -14,19 +28,9 @@ from transformer_jax.data.batch import (
     predicted,
     shifted,
 )
-from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.corrupting import Denoising, SpanCorruption, TextContinuation
-from transformer_jax.data.forecasting import Forecast
-from transformer_jax.data.labelling import Classify, Policy, Regress
-from transformer_jax.data.language_modelling import LanguageModel, PermutationLM, TextPrefixLM
-from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import BaseObjective, Objective, Order
 from transformer_jax.data.random import Draw
-from transformer_jax.data.reading import MaskedLM
-from transformer_jax.data.reconstructing import Reconstruct
-from transformer_jax.data.tagging import Tag
-from transformer_jax.data.text_pairs import ClassifyPairs
 from transformer_jax.data.token_store import (
     Lengths,
     Selection,
@@ -34,7 +38,6 @@ from transformer_jax.data.token_store import (
     Uneven,
     select,
 )
-from transformer_jax.data.transcribing import Ctc
 
 
 class Translate(BaseObjective):
@@ -106,27 +109,15 @@ class PrefixLM(BaseObjective):
         return Batch(None, Side(inputs, pos, seg, rank), {"tokens": predicted(labels)})
 
 
-OBJECTIVES: dict[str, Objective] = {
-    "translate": Translate(),
-    "language_model": LanguageModel(),
-    "prefix_lm": PrefixLM(),
-    "text_prefix_lm": TextPrefixLM(),
-    "permutation_lm": PermutationLM(),
-    "bidirectional_lm": BidirectionalLM(),
-    "masked_lm": MaskedLM(),
-    "masked_lm_nsp": NextSentence(),
-    "span_corruption": SpanCorruption(),
-    "denoising": Denoising(),
-    "text_continuation": TextContinuation(),
-    "tag": Tag(),
-    "answer": Answer(),
-    "regress": Regress(),
-    "classify": Classify(),
-    "classify_pairs": ClassifyPairs(),
-    "forecast": Forecast(),
-    "ctc": Ctc(),
-    "reconstruct": Reconstruct(),
-    "policy": Policy(),
+WORDS = {"translate": Translate(), "prefix_lm": PrefixLM()}
+# The modules of objectives: each calls `WORDS` what its own are in `objective.name`.
+_MODULES = (
+    answering, both_ways, corrupting, forecasting, labelling, language_modelling, next_sentence,
+    reading, reconstructing, tagging, text_pairs, transcribing,
+)  # fmt: skip
+FOUND = {word: one for of in (WORDS, *(x.WORDS for x in _MODULES)) for word, one in of.items()}
+OBJECTIVES: dict[str, BaseObjective] = {
+    word: FOUND[word] for word in objectives.OBJECTIVES if word in FOUND
 }
 
 

@@ -227,3 +227,6 @@ def is_empty(items: TokenStore) -> np.ndarray:
     if texts.read is not None:
         return texts.lengths == 0
     return (texts.lengths == 1) & (texts.ids[texts.starts] == items.special.end)
+
+
+WORDS = {"masked_lm": MaskedLM()}

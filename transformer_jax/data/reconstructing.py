@@ -40,3 +40,6 @@ class Reconstruct(BaseObjective):
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length), draw=draw)
         target = Target(src.inputs, (src.seg > 0).astype(np.float32))
         return Batch(src, None, {"pixels": target})
+
+
+WORDS = {"reconstruct": Reconstruct()}

@@ -32,6 +32,7 @@ log = logging.getLogger("transformer_jax")
 
 Split = Literal["train", "validation", "test"]
 Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence]]
+Place = Callable[[int, bool], str]  # names a line, from 1, of the source side or of the target side
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def load(
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
     src, tgt, sizes = _joined(config, split, source)
-    if objective.kind == "reconstruct":  # labels are ignored
+    if objective.record.reproduces:  # labels are ignored
         tgt = src
     if objective.one_sided:
         if not any(map(len, tgt)):
@@ -112,7 +113,7 @@ def checked(
     objective: ObjectiveConfig,
     src: Sequence[str],
     tgt: Sequence[str],
-    place: Callable[[int, bool], str],
+    place: Place,
 ) -> Sequence[str]:
     """Validate the target side, and return it as the codec of an objective reads it; `place` names
     a line, from 1, of the source side (True) or of the target side.
@@ -120,15 +121,33 @@ def checked(
     Raises:
       UserError: if a line is malformed; names the line.
     """
-    if objective.kind == "tag":
-        labelled.check_words(src, tgt, lambda number: place(number, True))
-    if objective.kind == "classify_pairs":
-        labelled.check_pairs(src, lambda number: place(number, True))
-    if objective.kind == "regress":
-        labelled.check_numbers(tgt, lambda number: place(number, False))
-    if objective.kind == "answer":
-        return located(src, tgt, lambda number: place(number, True))
+    lines = objective.record.lines
+    return tgt if lines is None else LINES[lines](src, tgt, place)
+
+
+def _words(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
+    labelled.check_words(src, tgt, lambda number: place(number, True))
     return tgt
+
+
+def _texts(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
+    labelled.check_pairs(src, lambda number: place(number, True))
+    return tgt
+
+
+def _numbers(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
+    labelled.check_numbers(tgt, lambda number: place(number, False))
+    return tgt
+
+
+def _questions(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
+    return located(src, tgt, lambda number: place(number, True))
+
+
+# By what the record of an objective says of its lines.
+LINES: dict[str, Callable[..., Sequence[str]]] = {
+    "words": _words, "texts": _texts, "numbers": _numbers, "questions": _questions,
+}  # fmt: skip
 
 
 def _joined(

@@ -82,3 +82,6 @@ class Tag(BaseObjective):
             labels[at] = items.tgt.ids[items.tgt.starts[pairs][item] + within]
             weight[at] = 1
         return Batch(side, None, {"tags": Target(labels, weight)})
+
+
+WORDS = {"tag": Tag()}

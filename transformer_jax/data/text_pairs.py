@@ -69,3 +69,6 @@ class ClassifyPairs(Classify):
 
 
 _NONE = Ragged.from_lists([])
+
+
+WORDS = {"classify_pairs": ClassifyPairs()}

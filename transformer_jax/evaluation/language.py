@@ -43,29 +43,16 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         )
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
-    name = experiment.objective.kind
     found = validation_log_probs(*given)
     nll = -math.fsum(map(math.fsum, found))
     tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
     rows = [{"line": number, **_summed("", x)} for number, x in enumerate(found, 1)]
-    if name == "bidirectional_lm":
-        behind = backward_log_probs(*given)
-        rows = [row | _summed("backward_", x) for row, x in zip(rows, behind, strict=True)]
-        backward = -float(np.concatenate(behind).mean())
-        values |= {"backward_loss": backward, "backward_perplexity": math.exp(min(backward, 700.0))}
-    if name == "masked_lm":
-        alone = pseudo_log_probs(*given, _POSITIONS)
-        rows = [row | _summed("pseudo_", x) for row, x in zip(rows, alone, strict=True)]
-        pseudo = -float(np.concatenate(alone).mean())
-        values["pseudo_perplexity"] = math.exp(min(pseudo, 700.0))
-    if name == "masked_lm_nsp":
-        right = np.log(0.5) < (said := validated(*given))
-        rows = [row | {"next_sentence_log_prob": x}
-                for row, x in zip(rows, said.tolist(), strict=True)]  # fmt: skip
-        values["next_sentence_loss"] = -float(said.mean())
-        values["next_sentence_accuracy"] = 100 * float(right.mean())
+    if experiment.objective.record.also is not None:
+        more, of_rows = ALSO[experiment.objective.record.also](*given)
+        values |= more
+        rows = [row | x for row, x in zip(rows, of_rows, strict=True)]
     units = text_units(experiment, codec, corpus)
     values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
     result = {
@@ -89,3 +76,34 @@ def _summed(prefix: str, log_probs: np.ndarray) -> dict[str, Any]:
     return {
         f"{prefix}pieces": len(log_probs), f"{prefix}log_prob": float(log_probs.sum(dtype=float))
     }  # fmt: skip
+
+
+def _backward(*given: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Return the scores of each piece given those after it, and what rows have of them."""
+    behind = backward_log_probs(*given)
+    loss = -float(np.concatenate(behind).mean())
+    values = {"backward_loss": loss, "backward_perplexity": math.exp(min(loss, 700.0))}
+    return values, [_summed("backward_", x) for x in behind]
+
+
+def _pseudo(*given: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Return the score of each piece masked alone, in some windows, and what rows have of it."""
+    model, params, codec, objective, texts = given
+    alone = pseudo_log_probs(model, params, codec, objective, texts, _POSITIONS)
+    loss = -float(np.concatenate(alone).mean())
+    values = {"pseudo_perplexity": math.exp(min(loss, 700.0))}
+    return values, [_summed("pseudo_", x) for x in alone]
+
+
+def _next_sentence(*given: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Return the scores of predicting next sentences, and what rows have of them."""
+    right = np.log(0.5) < (said := validated(*given))
+    values = {
+        "next_sentence_loss": -float(said.mean()),
+        "next_sentence_accuracy": 100 * float(right.mean()),
+    }
+    return values, [{"next_sentence_log_prob": x} for x in said.tolist()]
+
+
+# By what the record of an objective says that its scores also have.
+ALSO = {"backward": _backward, "pseudo": _pseudo, "next_sentence": _next_sentence}

@@ -115,7 +115,7 @@ def evaluate(
         "details": [s.details for s in scored] + lines,
         "exact_match": exact_match(hypotheses, references, evaluation.lowercase),
         # Best-path decoding has no settings.
-        "decoding": None if trained.experiment.objective.kind == "ctc" else asdict(decoding),
+        "decoding": None if trained.experiment.objective.record.best_path else asdict(decoding),
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }

@@ -54,9 +54,8 @@ def describe(
             rows[i]["seen"] = [seen[word] for word in words(references[i])]
     # The members of an ensemble attend to different positions; some models have no attention.
     alone = not isinstance(trained, TrainedEnsemble) and all(isinstance(x, str) for x in src)
-    if alone and trained.experiment.objective.kind != "ctc" and has_attention(
-        trained.model, trained.params
-    ):  # fmt: skip
+    searches = trained.experiment.objective.record.searches
+    if alone and searches and has_attention(trained.model, trained.params):
         for i in sorted({i for kind in picked(rows).values() for i in kind}):
             attention = _attention(trained, src[i], found[i])
             if attention is not None:

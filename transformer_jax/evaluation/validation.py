@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from transformer_jax import directions
 from transformer_jax.config import DataConfig, DecodingConfig, Experiment, TrainingConfig
 from transformer_jax.config.choices.codecs import VECTORS
+from transformer_jax.config.choices.searches import GREEDY
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -59,7 +60,7 @@ def make_validation(
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     if chosen:
         greedy = replace(
-            experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048,
+            experiment.decoding, **GREEDY, rerank="none", tokens_per_batch=2048,
             draft=None, draft_length=DecodingConfig.draft_length, cache="contiguous",
             cache_block=DecodingConfig.cache_block, shortlist=0,
         )  # fmt: skip
@@ -80,7 +81,7 @@ def make_validation(
         each = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         total = each.pop(batch.main)
         scores = {"loss": total.nll / total.weight}
-        if batch.main not in ("tokens", "value", "forecast", "ctc", "pixels"):
+        if experiment.objective.record.accuracy:
             scores["accuracy"] = total.correct / total.weight
         for name, beside in each.items():
             scores[f"{name}_loss"] = beside.nll / beside.weight
@@ -170,7 +171,7 @@ def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str
     no piece for, would count as predicted.
     """
     objective = experiment.objective
-    texts = corpus.tgt if objective.kind == "language_model" else ()
+    texts = corpus.tgt if objective.record.likelihood else ()
     if any(codec.decode(ids) != text for ids, text in zip(codec.encode(texts), texts, strict=True)):
         return {}
     line_ends = len(texts) if objective.document != "file" else 0

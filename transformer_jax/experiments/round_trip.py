@@ -8,7 +8,6 @@ from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.texts import first_difference, spread
-from transformer_jax.decoding.text.prompts import PROMPTS
 
 _MOST_LINES = 10_000  # of a text that are looked at
 _MOST_CHARACTERS = 4_000_000  # in these lines together
@@ -77,7 +76,7 @@ def notes_and_warnings(
     }
     notes, warnings = _of_unknown(experiment, found)
     objective = experiment.objective
-    if "target" in found and (objective.translates or objective.kind in PROMPTS):
+    if "target" in found and (objective.translates or objective.record.prompt):
         both = {"training": found["target"], "validation": kept(tokenizers.tgt, held_out.tgt)}
         for change in sorted({*both["training"].changed, *both["validation"].changed}):
             line, often = _of_change(experiment, change, both)
@@ -117,7 +116,7 @@ def _of_change(experiment: Experiment, change: str, both: dict[str, Kept]) -> tu
     effect = "references stay as they are, so that scores count the difference"
     if not objective.translates:
         effect = "the model can only write the latter"
-    if objective.kind == "language_model":
+    if objective.record.likelihood:
         effect += ", and bits per character and per byte are left out"
     often = any(counts[name] > _SHARE * of.lines for name, of in both.items())
     return f"{line}; {effect}; {_remedy(codec, change, experiment.tokenizer)}", often

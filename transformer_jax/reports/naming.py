@@ -26,7 +26,7 @@ def named(experiment: Experiment) -> dict[str, str]:
     elif vectors:
         items = read
     scored = "sentences" if objective.translates else read
-    if objective.kind == "forecast":
+    if objective.record.forecasts:
         scored = "windows"
     return {
         "body": _BODIES.get(experiment.model.architecture, "Transformer"),

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from transformer_jax.config.choices.searches import GREEDY, samples
 from transformer_jax.server.asking import refused, unless_gone
 from transformer_jax.server.door import check_texts, json_response, read
 from transformer_jax.server.events import event, streamed
@@ -61,12 +62,12 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
     def fields(self) -> dict[str, Any]:
         """Return the decoding fields that the request sets."""
         if self.temperature == 0:
-            return {"search": "beam", "beam_size": 1}
+            return GREEDY
         drawn = {"temperature": 1.0 if self.temperature is None else self.temperature,
                  "top_p": 1.0 if self.top_p is None else self.top_p, "top_k": 0}  # fmt: skip
         if self.seed is not None:
             drawn["seed"] = self.seed % 2**32
-        return {"search": "sample", "num_samples": self.n or 1, **drawn}
+        return samples(self.n or 1) | drawn
 
     def stops(self) -> list[str]:
         """Return the strings that end a text."""

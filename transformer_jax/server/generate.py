@@ -8,6 +8,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from transformer_jax.config import DecodingConfig
+from transformer_jax.config.choices.searches import GREEDY, samples
 from transformer_jax.server.asking import unless_gone
 from transformer_jax.server.door import check_texts, json_response, read
 from transformer_jax.server.events import event, streamed
@@ -33,7 +35,7 @@ class Generate(Common):
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     beam_size: int | None = None
 
-    def fields(self, usual: str) -> dict[str, Any]:
+    def fields(self, usual: DecodingConfig) -> dict[str, Any]:
         """Return the decoding fields that the request sets, as the options of `generate` do;
         `usual` is the server's own search.
         """
@@ -43,12 +45,12 @@ class Generate(Common):
         if drawn or self.sample:
             if self.beam_size is not None:
                 raise Refusal(400, "beam_size: cannot be combined with sampling; leave one out")
-            return {"search": "sample", "num_samples": self.n, **drawn}
-        if self.beam_size is None and usual == "sample":
-            return {"num_samples": self.n}
-        if self.beam_size is not None or self.stream:
-            return {"search": "beam", "beam_size": 1 if self.beam_size is None else self.beam_size}
-        return {}
+            return samples(self.n) | drawn
+        if self.beam_size is not None:
+            return GREEDY | {"beam_size": self.beam_size}
+        if usual.draws:
+            return {usual.record.width: self.n}
+        return GREEDY if self.stream else {}
 
 
 async def generate(service: Service, request: Request) -> Response:
@@ -60,7 +62,7 @@ async def generate(service: Service, request: Request) -> Response:
         raise Refusal(404, "this model does not continue prompts; see /api/model")
     if asked.n > service.settings.max_texts:
         raise Refusal(413, f"n={asked.n}: at most {service.settings.max_texts}")
-    generator = model.generator(asked.fields(model.decoding.search), asked.n)
+    generator = model.generator(asked.fields(model.decoding), asked.n)
     number = 1 if asked.seed is not None else service.numbers(1)
     asking, ids = model.prompting(generator, asked.prompt, asked.max_tokens, asked.n, number)
     prompt = Prompt(generator, asking, ids, asked.prompt, asked.stop)

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import DecodingConfig
+from transformer_jax.config.choices.searches import GREEDY
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
-from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
+from transformer_jax.decoding.text.generate import MAX_TOKENS, Generator
 from transformer_jax.decoding.text.live import (
     PREFIX,
     LivePlan,
@@ -59,14 +60,14 @@ class Served:
         self.trained, self.decoding, self._settings = trained, decoding, settings
         trained._check_text("serve")
         self.translates = objective.translates
-        self.generates = objective.kind in PROMPTS
+        self.generates = objective.record.prompt is not None
         if not self.translates and not self.generates:
             raise UserError(
                 f"config.objective.name={objective.name!r}: such a model neither translates nor "
                 "continues prompts, and cannot be served"
             )
         ensemble = isinstance(trained, TrainedEnsemble)
-        self.scores = not ensemble and (self.translates or objective.kind == "language_model")
+        self.scores = not ensemble and (self.translates or objective.record.likelihood)
         self.aligns = self.translates and not ensemble and has_attention(
             trained.model, trained.params
         )  # fmt: skip
@@ -79,14 +80,13 @@ class Served:
 
     def _kinds(self) -> list[str]:
         kinds = [TRANSLATE] * self.translates + [SINGLE] * self.generates
-        several = self.decoding.search == "beam" and self.decoding.beam_size > 1
-        return kinds + [BEAM] * (self.generates and several)
+        return kinds + [BEAM] * (self.generates and self.decoding.competes)
 
     def _plan(self, kind: str) -> LivePlan:
         settings, params = self._settings, self.trained.params
         if kind == TRANSLATE:
             return live_translation(self.translator(1), params, settings.rows)
-        generator = self.generator({"search": "beam", "beam_size": 1} if kind == SINGLE else {}, 1)
+        generator = self.generator(GREEDY if kind == SINGLE else {}, 1)
         longest = min(settings.max_prompt, generator.positions)
         most = min(settings.max_tokens, generator.positions)
         rows = settings.rows if kind == SINGLE else max(1, settings.rows // 4)  # rarely asked for
@@ -231,10 +231,12 @@ class Served:
             raise UserError(f"max_tokens={max_tokens}: at most {most}; lower it")
         limit = generator.limit(1, len(read), max_tokens)
         sentence = generator.sentence(read, 0, number, limit)
-        if config.search == "beam" and config.beam_size > 1:
-            if config.beam_size != self.decoding.beam_size or BEAM not in self.plans:
-                only = self.decoding.beam_size if BEAM in self.plans else 1
-                raise UserError(f"beam_size={config.beam_size}: must be 1 or {only}")
+        if config.competes:
+            asked = config.search, config.hypotheses
+            if asked != (self.decoding.search, self.decoding.hypotheses):
+                only = self.decoding.hypotheses if BEAM in self.plans else 1
+                name = config.record.width
+                raise UserError(f"{name}={config.hypotheses}: must be 1 or {only}")
             return Asking(BEAM, [numbered(sentence, config, n)]), read
         lanes = [numbered(sentence, config, 1, lane) for lane in range(n)]
         return Asking(SINGLE, lanes), read

@@ -1,76 +1,13 @@
 """Objectives: what is predicted from what, and what follows for data, models, scores and words."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.config.bounds import check
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.config.choices.record import Record, with_
+from transformer_jax.config.choices.objective import Objective
+from transformer_jax.config.choices.record import with_
 
 SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
-
-
-@dataclass(frozen=True, kw_only=True)
-class Objective(Record):
-    """What is known about an objective. Its `check` is called with the whole experiment.
-
-    architectures: those that it trains.
-    text, vectors: what the target side has if there is no source side: a text whose pieces are
-      predicted, or vectors of this codec; None: there are two sides.
-    labels: the codec of the target side, if that is no text but says something about one.
-    translates: whether the target side is a text written from the source side.
-    symbols: the named pieces that it writes into texts.
-    masks: whether pieces are masked, and predicted at their positions.
-    prefix: whether a prefix of each row is read in both directions.
-    segments: token types, if the model has any.
-    joins: whether it can read all documents as one.
-    mixes: whether its items record which part of the data they come from.
-    chooses: whether it predicts pieces or classes; not numbers, spans or paths.
-    beside: the objectives that parts of the training text may have besides it, with one model.
-    least: the shortest window, and what it has to hold.
-    nats: whether its loss is a cross-entropy; not if it compares numbers.
-    accuracy: whether validation measures the share of right predictions.
-
-    What people read:
-    title: the model in reports, "A classifier of {read}"; brief: the same in a notebook.
-    method: what to call for a prediction, if not `translate` or `generate`.
-    evaluated: the module of evaluation/ that scores it, and so the units of its scores.
-    counted: of the pieces of a language model: which count in a score.
-    predicts: of a language model that gives no probability of a text: what it does instead.
-    """
-
-    architectures: tuple[str, ...]
-    text: bool = False
-    vectors: str | None = None
-    labels: str | None = None
-    translates: bool = False
-    symbols: tuple[str, ...] = ()
-    masks: bool = False
-    prefix: bool = False
-    segments: int = 1
-    joins: bool = False
-    mixes: bool = True
-    chooses: bool = True
-    beside: tuple[str, ...] = ()
-    least: tuple[int, str] = (1, "")
-    nats: bool = True
-    accuracy: bool = False
-    title: str
-    brief: str | None = None
-    method: str | None = None
-    evaluated: str
-    counted: str = "each once"
-    predicts: str = "predicts no text"
-
-    @property
-    def one_sided(self) -> bool:
-        """Whether there is only a target side."""
-        return self.text or self.vectors is not None
-
-    @property
-    def classifies(self) -> bool:
-        """Whether it predicts classes."""
-        return self.labels is not None and self.evaluated == "classes"
 
 
 def _check_ctc(run: Any, field: str) -> None:
@@ -83,6 +20,15 @@ def _check_ctc(run: Any, field: str) -> None:
     check(
         run.data.batching != "pack",
         f"data.batching='pack': a row of {name} must hold one line; choose 'bucket'",
+    )
+
+
+def _check_text(run: Any, field: str) -> None:
+    window, codec = run.objective.window, CODECS.get(run.src.codec)
+    check(
+        (codec is not None and codec.vectors) or window > 2,
+        f"objective.window={window}: objective.name={run.objective.name!r} reads BOS, pieces and "
+        "EOS, and there is no room for a piece; raise it to 3 or more",
     )
 
 
@@ -147,6 +93,7 @@ OBJECTIVES = {
     "translate": Objective(
         architectures=("encoder_decoder", "recurrent", "prefix_decoder"),
         translates=True,
+        senses=True,
         beside=("span_corruption", "denoising"),
         title="A translator",
         evaluated="run",
@@ -155,6 +102,8 @@ OBJECTIVES = {
         architectures=("decoder",),
         text=True,
         reads=_WINDOW,
+        prompt="beginning",
+        likelihood=True,
         joins=True,
         title="A language model",
         evaluated="language",
@@ -163,6 +112,7 @@ OBJECTIVES = {
         architectures=("decoder",),
         reads=("window",),
         translates=True,
+        prompt="source",
         prefix=True,
         beside=("language_model",),
         title="A translator",
@@ -172,6 +122,7 @@ OBJECTIVES = {
         architectures=("decoder",),
         text=True,
         reads=_WINDOW,
+        prompt="beginning",
         prefix=True,
         joins=True,
         title="A language model",
@@ -196,6 +147,7 @@ OBJECTIVES = {
         least=(2, "a piece that is read and one that is predicted"),
         title="A language model",
         evaluated="language",
+        also="backward",
         counted="each once, from those before it",
         predicts="predicts pieces from either side",
     ),
@@ -203,6 +155,7 @@ OBJECTIVES = {
         architectures=("encoder", "perceiver"),
         text=True,
         reads=(*_WINDOW, "mask_rate", "whole_words"),
+        also="pseudo",
         symbols=("<mask>",),
         masks=True,
         joins=True,
@@ -216,6 +169,7 @@ OBJECTIVES = {
         architectures=("encoder",),
         text=True,
         reads=("window", "mask_rate", "whole_words"),
+        also="next_sentence",
         symbols=("<mask>",),
         masks=True,
         segments=2,
@@ -230,6 +184,7 @@ OBJECTIVES = {
         architectures=("encoder_decoder",),
         text=True,
         reads=(*_WINDOW, "noise_density", "sentinels", "mean_span_length"),
+        prompt="gaps",
         joins=True,
         beside=("denoising",),
         least=(3, "a piece, a sentinel and EOS"),
@@ -245,6 +200,7 @@ OBJECTIVES = {
             *_WINDOW, "mean_span_length", "text_infilling_rate", "token_masking_rate",
             "token_deletion_rate", "sentence_permutation_rate", "document_rotation_rate",
         ),
+        prompt="gaps",
         symbols=("<mask>",),
         joins=True,
         beside=("span_corruption",),
@@ -259,6 +215,7 @@ OBJECTIVES = {
         text=True,
         reads=_WINDOW,
         joins=True,
+        prompt="source",
         least=(2, "a piece that is read and one that is written"),
         title="A language model",
         evaluated="language",
@@ -268,6 +225,7 @@ OBJECTIVES = {
     "tag": Objective(
         architectures=("encoder", "elmo"),
         labels="labels",
+        lines="words",
         reads=("window",),
         least=(3, "BOS, a piece and EOS"),
         accuracy=True,
@@ -280,6 +238,7 @@ OBJECTIVES = {
     "answer": Objective(
         architectures=("encoder",),
         labels="spans",
+        lines="questions",
         reads=("window",),
         segments=2,
         mixes=False,
@@ -294,6 +253,9 @@ OBJECTIVES = {
     "regress": Objective(
         architectures=_READERS,
         labels="values",
+        lines="numbers",
+        senses=True,
+        check=_check_text,
         reads=("window",),
         chooses=False,
         least=(2, "BOS and a piece"),
@@ -306,6 +268,8 @@ OBJECTIVES = {
     "classify": Objective(
         architectures=_READERS,
         labels="classes",
+        senses=True,
+        check=_check_text,
         reads=("window",),
         least=(2, "BOS and a piece"),
         accuracy=True,
@@ -317,6 +281,8 @@ OBJECTIVES = {
     "classify_pairs": Objective(
         architectures=("encoder", "decomposable_attention"),
         labels="classes",
+        lines="texts",
+        paired=True,
         reads=("window",),
         segments=2,
         least=_PAIR,
@@ -342,6 +308,8 @@ OBJECTIVES = {
     "ctc": Objective(
         architectures=("encoder",),
         translates=True,
+        best_path=True,
+        senses=True,
         chooses=False,
         title="A translator",
         evaluated="run",
@@ -350,6 +318,8 @@ OBJECTIVES = {
     "reconstruct": Objective(
         architectures=("autoencoder",),
         vectors="patches",
+        reproduces=True,
+        senses=True,
         chooses=False,
         nats=False,
         title="An autoencoder of {read}",

@@ -3,7 +3,6 @@
 from typing import Any
 
 from transformer_jax.config.bounds import check, default_unless
-from transformer_jax.config.choices.searches import SEARCHES
 
 
 def check_decoding(decoding: Any) -> None:
@@ -45,7 +44,7 @@ def _check_cache(decoding: Any) -> None:
     """Reject what a paged cache does not support."""
     paged = decoding.cache == "paged"
     check(
-        not paged or SEARCHES[decoding.search].draws or decoding.beam_size == 1,
+        not paged or not decoding.competes,
         "cache='paged': beam search reorders hypotheses at every step, and each would need copies "
         "of its blocks, where the contiguous cache moves bits; set beam_size=1, or "
         "search='sample'",
@@ -60,7 +59,7 @@ def _check_cache(decoding: Any) -> None:
 def _check_draft(decoding: Any) -> None:
     """Reject what speculative decoding does not support."""
     check(
-        decoding.draft is None or SEARCHES[decoding.search].draws or decoding.beam_size == 1,
+        decoding.draft is None or not decoding.competes,
         f"draft={decoding.draft!r}: beam search needs the best continuations over all hypotheses "
         "at every position, and a draft proposes one text; set beam_size=1, or "
         "search='sample'",

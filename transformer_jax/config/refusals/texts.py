@@ -5,7 +5,7 @@ from typing import Any
 
 from transformer_jax.config.bounds import check, either
 from transformer_jax.config.choices.codecs import CODECS, SIZED, VECTORS
-from transformer_jax.config.choices.objectives import LABELLING, targets_of
+from transformer_jax.config.choices.objectives import LABELLING, OBJECTIVES, targets_of
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.refusals.vectors import check_vectors
 
@@ -78,7 +78,7 @@ def check_long_sources(run: Any) -> None:
     data, objective = run.data, run.objective
     check(
         data.long_sources != "cut"
-        or objective.kind != "prefix_lm"
+        or not objective.record.one_row
         or objective.window < data.max_length,
         f"objective.window={objective.window}: sources of that length leave no room for a target "
         f"in data.max_length={data.max_length}; lower the former or raise the latter",
@@ -91,12 +91,13 @@ def check_long_sources_read(run: Any) -> None:
     cut = data.long_sources == "cut"
     name, window = f"objective.name={objective.name!r}", f"objective.window={objective.window}"
     check(
-        not cut or objective.kind in ("translate", "prefix_lm"),
+        not cut or objective.record.searches,
         f"data.long_sources={data.long_sources!r}: has no effect with {name}; leave it at 'drop'",
     )
     usual = type(objective).__dataclass_fields__["window"].default
+    whole = all(OBJECTIVES[kind].one_row for kind in objective.kinds)
     check(
-        cut or objective.window == usual or objective.kinds != {"prefix_lm"},
+        cut or objective.window == usual or not whole,
         f"{window}: {name} reads sources whole; leave it at {usual}, or set data.long_sources="
         "'cut'",
     )
@@ -149,13 +150,6 @@ def check_windows(run: Any) -> None:
         run.evaluation.bleu_sentences == 0,
         f"evaluation.bleu_sentences={run.evaluation.bleu_sentences}: {name} has no "
         "references; set it to 0, and checkpoint.best_by='loss'",
-    )
-    check(
-        objective.kind not in ("classify", "regress")
-        or run.src.codec in VECTORS
-        or objective.window > 2,
-        f"objective.window={objective.window}: {name} reads BOS, pieces and EOS, and there is no "
-        "room for a piece; raise it to 3 or more",
     )
     _check_read(run, objective)
 

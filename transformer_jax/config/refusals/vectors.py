@@ -4,6 +4,7 @@ from typing import Any
 
 from transformer_jax.config.bounds import check, either, is_part
 from transformer_jax.config.choices.codecs import CODECS, VECTORS
+from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.sources import AUGMENTATIONS, SOURCES
 from transformer_jax.config.choices.stems import STEMS
@@ -11,19 +12,19 @@ from transformer_jax.config.choices.stems import STEMS
 
 def check_vectors(run: Any) -> None:
     """Reject what does not go with vectors, or with text, on the source side."""
-    kind, codec = run.objective.kind, run.codecs[0]
+    codec = run.codecs[0]
     check(
         run.tgt.codec not in VECTORS or run.objective.record.vectors is not None,
         f"tgt.codec={run.tgt.codec!r}: vectors can be read but not written; choose another",
     )
     _check_reading(run, codec in VECTORS)
-    if codec in VECTORS and kind != "forecast":
+    if codec in VECTORS and not run.objective.record.forecasts:
         _check_source(run)
 
 
 def _check_reading(run: Any, vectors: bool) -> None:
     """Reject stems, sources and codecs that do not go together."""
-    model, data, forecasts = run.model, run.data, run.objective.kind == "forecast"
+    model, data, forecasts = run.model, run.data, run.objective.record.forecasts
     own = run.objective.record.vectors
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
     of = "series" if forecasts else "patches"
@@ -67,9 +68,9 @@ def _check_source(run: Any) -> None:
     """Reject what does not go with pictures or audio on the source side."""
     codec, model, data = run.src.codec, run.model, run.data
     check(
-        run.objective.kind in ("classify", "regress", "translate", "ctc", "reconstruct"),
+        run.objective.record.senses,
         f"src.codec={codec!r}: objective.name={run.objective.name!r} reads text; choose "
-        "'classify', 'regress', 'translate', 'ctc' or 'reconstruct'",
+        f"{either(with_(OBJECTIVES, senses=True))}",
     )
     check(
         not data.prefixes and data.long_sources == "drop" and not data.subword_dropout,

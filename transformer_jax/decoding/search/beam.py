@@ -187,3 +187,6 @@ class BeamSearch:
             jnp.where(known, 0, parents),
             jnp.where(known, forced, tokens),
         )
+
+
+WORDS = {"beam": BeamSearch}

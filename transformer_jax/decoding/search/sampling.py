@@ -57,18 +57,20 @@ class Sampling:
 
     @classmethod
     def of(
-        cls, config: DecodingConfig, forbidden: tuple[int, ...] = (), special: Special = OURS,
-        constraint: Constraint | None = None,
+        cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = (),
+        special: Special = OURS, constraint: Constraint | None = None,
     ) -> "Sampling":  # fmt: skip
-        """Return the search with these settings: greedy unless they ask for samples."""
-        random = config.search == "sample"
+        """Return the search with these settings: greedy unless they ask for samples, all of which
+        it keeps, however many are `wanted`.
+        """
+        random = config.draws
         return cls(
             penalty=LengthPenalty.of(config),
             temperature=float(config.temperature),
             top_k=min(config.top_k, 2**31 - 1),
             top_p=float(config.top_p),
             seed=np.uint32(config.seed % 2**32),
-            width=config.num_samples if random else 1,
+            width=config.hypotheses if random else 1,
             random=random,
             truncated=config.top_k > 0 or config.top_p < 1,
             no_repeat_ngram=config.no_repeat_ngram,
@@ -232,3 +234,6 @@ def nucleus(
     kept &= jnp.cumsum(share, axis=-1) - share < top_p  # the most probable one always stays
     least = jnp.where(kept, ordered, jnp.inf).min(-1, keepdims=True)
     return jnp.where(logits >= least, logits, -jnp.inf)
+
+
+WORDS = {"sample": Sampling}

@@ -91,8 +91,8 @@ class Generator:
                     "config.decoding.cache='paged': prompts that are kept in a directory are read "
                     "into contiguous caches; leave the prompt cache out, or choose 'contiguous'"
                 )
-        alone = config.search == "sample" or config.beam_size == 1  # each text
-        alone = alone and not config.no_repeat_ngram  # which looks at all that is written
+        # An n-gram that must not occur again may be anywhere in what is written.
+        alone = not config.competes and not config.no_repeat_ngram
         self._slides = self._prompting.continued and alone and self.positions < NO_LIMIT
         given = tuple(self.models), config.ensemble, self.mesh
         self.engine = make_engine(*given, draft and draft.model)
@@ -198,7 +198,8 @@ class Generator:
         """Return what writes the further windows of a text: as this one, but each by itself."""
         if self.config.hypotheses == 1 and not self._prompts:
             return self
-        config = dataclasses.replace(self.config, num_samples=1)
+        one: dict[str, Any] = {self.config.record.width: 1}
+        config = dataclasses.replace(self.config, **one)
         given = self.models, self._codec, self._objective, config
         devices = list(self.mesh.devices.flat)
         again = Generator(*given, devices=devices, draft=self.draft, cut_at=self._cut_at)
@@ -338,7 +339,7 @@ class Generator:
 
     def _listed(self, texts: Iterable[Generated]) -> list[Generated]:
         """Return the n best texts, each once; samples are listed as they were drawn."""
-        if self.config.search == "beam":
+        if not self.config.draws:
             texts = first_of_each(texts)
         return [*itertools.islice(texts, self._n_best)]
 

@@ -13,7 +13,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import Objective, objective_named
+from transformer_jax.data.objectives import OBJECTIVES, Objective, objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.decoding.text.teacher_forced import check_positions
@@ -53,16 +53,16 @@ def inside(
         has more pieces than the model has positions for, or the model does not read its text as it
         is.
     """
-    if objective.kind == "classify_pairs":
+    if objective.record.paired:
         raise UserError("inside: such a model reads two texts at a time; see classify")
-    if objective.kind == "permutation_lm" or not isinstance(model, Network):
+    if OBJECTIVES[objective.kind].strict or not isinstance(model, Network):
         raise UserError("inside: such a model reads a text in several orders; see score")
     if model.config.architecture == "perceiver":
         raise UserError("inside: the layers of such a model see latents, not positions of a text")
     if objective.record.vectors is not None:
         raise UserError("inside: the layers of such a model see values, not pieces of a text")
     prompting = PROMPTS.get(objective.kind)  # no pair for one that continues what it reads
-    pairs = objective.kind == "translate" if prompting is None else not prompting.continued
+    pairs = objective.record.searches if prompting is None else not prompting.continued
     if (target is None) == pairs:
         raise UserError(
             "inside: give a text and its translation, or whatever else the model writes"

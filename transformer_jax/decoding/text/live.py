@@ -95,8 +95,7 @@ def live_generation(
 
 def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int = 0) -> Sentence:
     """Return a sentence with the numbers of a config, for a live stream."""
-    samples = config.search == "sample"
-    temperature = config.temperature if samples else 0.0
+    temperature = config.temperature if config.draws else 0.0
     seed = config.seed % 2**32
     top_k = min(config.top_k, 2**31 - 1)
     numbers = Numbers(wanted, temperature, top_k, config.top_p, seed, lane)

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
+from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.data.codecs.codec import Codec, shortened, special_of, symbols_of
 from transformer_jax.errors import UserError
 
@@ -62,15 +63,13 @@ class Prompting(NamedTuple):
     continued: bool  # its output continues the prompt, and is shown after it
 
 
-# By objective.
-PROMPTS: dict[str, Prompting] = {
-    "language_model": Prompting(_continued, continued=True),
-    "prefix_lm": Prompting(_answered, continued=False),
-    "text_prefix_lm": Prompting(_continued, continued=True),
-    "span_corruption": Prompting(_lost, continued=False),
-    "denoising": Prompting(_lost, continued=False),
-    "text_continuation": Prompting(_answered, continued=False),
+# By what the record of an objective says of its prompts.
+PROMPTINGS = {
+    "beginning": Prompting(_continued, continued=True),
+    "source": Prompting(_answered, continued=False),
+    "gaps": Prompting(_lost, continued=False),
 }
+PROMPTS = {word: PROMPTINGS[of.prompt] for word, of in OBJECTIVES.items() if of.prompt}
 
 
 def forbidden(codec: Codec, objective: ObjectiveConfig, config: DecodingConfig) -> list[int]:
@@ -88,7 +87,7 @@ def check_prompts(objective: ObjectiveConfig, config: DecodingConfig) -> None:
     Raises:
       UserError: if it does not, or a setting is one for translation.
     """
-    translates = objective.kind == "translate"
+    translates = objective.record.searches
     if objective.kind not in PROMPTS:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model does not continue a "

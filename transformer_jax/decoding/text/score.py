@@ -109,7 +109,7 @@ def score_texts(
     Raises:
       UserError: if the objective does not predict every piece.
     """
-    if objective.kind != "language_model":
+    if not objective.record.likelihood:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model "
             f"{objective.record.predicts}, and gives no probability of a text; "

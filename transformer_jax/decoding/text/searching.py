@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
 
-from transformer_jax.choices import pick
+from transformer_jax.choices import found_in, pick
 from transformer_jax.config import DecodingConfig
+from transformer_jax.config.choices import searches
+from transformer_jax.decoding import search
 from transformer_jax.decoding.batching.engine import Engine
-from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.speculative import LOOKUPS, ByModel, Speculative
 from transformer_jax.decoding.search.state import Constraint, Search
@@ -27,6 +28,10 @@ from transformer_jax.models.model import Model, Stepper
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.vocabulary import OURS, Special
 
+# The searches by their words, in the order of the manual: the `WORDS` of the modules of search/.
+FOUND = found_in(search)
+SEARCHES = {word: FOUND[word] for word in searches.SEARCHES if word in FOUND}
+
 
 def check_n_best(config: DecodingConfig, n_best: int) -> None:
     """Check that a search keeps as many hypotheses as are wanted.
@@ -34,10 +39,10 @@ def check_n_best(config: DecodingConfig, n_best: int) -> None:
     Raises:
       UserError: if it does not.
     """
-    kept = "num_samples" if config.search == "sample" else "beam_size"
     if not 1 <= n_best <= config.hypotheses:
         raise UserError(
-            f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
+            f"n_best={n_best}: must lie between 1 and "
+            f"decoding.{config.record.width}={config.hypotheses}"
         )
 
 
@@ -51,9 +56,8 @@ def make_search(
       UserError: if the tokenizer has no EOS, by which a search knows the end of a text.
     """
     special = special._replace(eos=special.end)
-    if config.search == "beam" and config.beam_size > 1:
-        return BeamSearch.of(config, wanted, tuple(forbidden), special, constraint)
-    rule = Sampling.of(config, tuple(forbidden), special, constraint)
+    kind = Sampling if config.greedy else pick(SEARCHES, config.search, "config.decoding.search")
+    rule = kind.of(config, wanted, tuple(forbidden), special, constraint)
     if config.draft is None:
         return rule
     return Speculative(rule, LOOKUPS.get(config.draft, ByModel()), config.draft_length)

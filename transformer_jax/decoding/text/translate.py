@@ -86,7 +86,7 @@ class Translator(Lines):
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self._special = special_of(tokenizers.tgt)
         forbidden = [tokenizers.tgt.piece_id(piece) for piece in config.forbidden]
-        wanted = n_best if config.rerank == "none" else config.beam_size
+        wanted = n_best if config.rerank == "none" else config.hypotheses
         make = pick(CONSTRAINTS, config.constraint, "config.decoding.constraint")
         self._constraint = make(tokenizers.tgt)
         self.search = make_search(config, wanted, forbidden, self._special, self._constraint)
@@ -208,7 +208,7 @@ class Translator(Lines):
             items = [*found]
             order = pick(RERANKERS, self.config.rerank, "config.decoding.rerank")
             found = [items[i] for i in order([item.text for item in items])]
-        if reranks or self.config.search == "beam":
+        if reranks or not self.config.draws:
             found = first_of_each(found)
         return [*itertools.islice(found, self._n_best)] or [NO_TRANSLATION]
 

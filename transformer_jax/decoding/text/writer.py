@@ -31,7 +31,7 @@ def make_writer(
     Raises:
       UserError: see Translator and Transcriber.
     """
-    if objective.kind == "ctc":
+    if objective.record.best_path:
         return Transcriber(models, tokenizers, objective, n_best, data.max_length, cut)
     most = objective.cut_at(data)
     return Translator(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.decoding.search.state import NEVER
@@ -11,8 +12,7 @@ from transformer_jax.decoding.text.prompts import forbidden
 
 def lacks(decoding: DecodingConfig) -> list[str]:
     """Return a warning for each decoding setting that CTranslate2 does not have."""
-    beam = decoding.search == "beam"
-    several = beam and decoding.beam_size > 1
+    several = decoding.competes
     missing = (
         ("length_penalty", several and decoding.alpha > 0 and decoding.length_penalty != "power",
          "only divides by length^alpha ('power')"),
@@ -20,7 +20,7 @@ def lacks(decoding: DecodingConfig) -> list[str]:
          "stops when beam_size hypotheses are finished ('width')"),
         ("min_length_ratio", decoding.min_length_ratio > 0,
          "accepts only numbers of pieces; set its min_decoding_length"),
-        ("seed", not beam, "draws other random numbers; see ctranslate2.set_random_seed"),
+        ("seed", decoding.draws, "draws other random numbers; see ctranslate2.set_random_seed"),
         ("shortlist", decoding.shortlist > 0, "uses the whole vocabulary"),
         ("constraint", decoding.constraint != "none", "has no such constraint"),
         ("rerank", decoding.rerank != "none", "returns hypotheses in the order of their scores"),
@@ -47,22 +47,8 @@ def options(
     those of decoding.forbidden. The maximum output length is a number of pieces in
     CTranslate2, not relative to the source.
     """
-    if decoding.search == "sample":
-        search = {
-            "beam_size": 1,
-            "num_hypotheses": decoding.num_samples,
-            "sampling_temperature": decoding.temperature,
-            "sampling_topk": decoding.top_k,
-            "sampling_topp": decoding.top_p,
-        }
-    else:
-        search = {
-            "beam_size": decoding.beam_size,
-            "length_penalty": decoding.alpha,
-        }
-        if two_sided:
-            search["coverage_penalty"] = decoding.coverage_penalty
-    return search | {
+    search = pick(_SEARCHES, decoding.search, "config.decoding.search")
+    return search(decoding, two_sided) | {
         # By default, a Translator never returns an empty translation.
         "min_decoding_length" if two_sided else "min_length": 0,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
@@ -70,3 +56,21 @@ def options(
             [piece] for piece in (decoding.forbidden if never is None else never)
         ],
     }
+
+
+def _beam(decoding: DecodingConfig, two_sided: bool) -> dict[str, Any]:
+    covers = {"coverage_penalty": decoding.coverage_penalty} if two_sided else {}
+    return {"beam_size": decoding.beam_size, "length_penalty": decoding.alpha, **covers}
+
+
+def _sample(decoding: DecodingConfig, two_sided: bool) -> dict[str, Any]:
+    return {
+        "beam_size": 1,
+        "num_hypotheses": decoding.num_samples,
+        "sampling_temperature": decoding.temperature,
+        "sampling_topk": decoding.top_k,
+        "sampling_topp": decoding.top_p,
+    }
+
+
+_SEARCHES = {"beam": _beam, "sample": _sample}  # those that CTranslate2 has

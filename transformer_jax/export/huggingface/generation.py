@@ -4,7 +4,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, DecodingConfig, Experiment
+from transformer_jax.config.choices.searches import samples
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.decoding.text.prompts import forbidden
@@ -61,7 +63,7 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     """Return the content of generation_config.json; without it, only 20 pieces are generated."""
     decoding, limit = experiment.decoding, experiment.model.position_limit
     longest = MAX_TOKENS
-    if experiment.objective.kind == "translate":
+    if experiment.objective.translates:
         source = experiment.data.max_length
         longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
     never = special_of(codec).unwritten | {*forbidden(codec, experiment.objective, decoding)}
@@ -76,14 +78,24 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
         found["max_new_tokens"] = min(longest, limit or longest)
     if experiment.model.architecture == "encoder_decoder":
         found["decoder_start_token_id"] = special_of(codec).begin
-    if decoding.search == "sample":
-        return found | {
-            "do_sample": True, "temperature": decoding.temperature, "top_k": decoding.top_k,
-            "top_p": decoding.top_p,
-        }  # fmt: skip
-    if decoding.beam_size > 1:
-        found |= {"length_penalty": decoding.alpha, "early_stopping": decoding.stop == "width"}
-    return found | {"num_beams": decoding.beam_size}
+    return found | pick(_SEARCHES, decoding.search, "config.decoding.search")(decoding)
+
+
+def _beam(decoding: DecodingConfig) -> dict[str, Any]:
+    if decoding.greedy:
+        return {"num_beams": 1}
+    stops = {"length_penalty": decoding.alpha, "early_stopping": decoding.stop == "width"}
+    return stops | {"num_beams": decoding.beam_size}
+
+
+def _sample(decoding: DecodingConfig) -> dict[str, Any]:
+    return {
+        "do_sample": True, "temperature": decoding.temperature, "top_k": decoding.top_k,
+        "top_p": decoding.top_p,
+    }  # fmt: skip
+
+
+_SEARCHES = {"beam": _beam, "sample": _sample}  # those that `transformers` has
 
 
 def special_words(codec: Codec) -> dict[str, Any]:
@@ -108,7 +120,7 @@ def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
     }
     if words.get("do_sample"):
         return DecodingConfig(
-            search="sample",
+            **samples(1),
             temperature=_or(words.get("temperature"), 1.0),
             top_k=_or(words.get("top_k"), _TOP_K),
             top_p=_or(words.get("top_p"), 1.0),

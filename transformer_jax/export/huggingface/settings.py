@@ -82,7 +82,7 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
             f"decoder, generate of transformers 5.23 fails for {family.model_type!r} unless "
             "use_cache=False"
         )
-    beams = decoding.search == "beam" and decoding.beam_size > 1
+    beams = decoding.competes
     missing = (
         ("length_penalty", beams and decoding.alpha > 0 and decoding.length_penalty != "power",
          "only divides by length^alpha ('power')"),
@@ -92,7 +92,7 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
         ("min_length_ratio", decoding.min_length_ratio > 0, "accepts only numbers of pieces"),
         ("stop", beams and decoding.stop != "width",
          "stops at an estimate of what unfinished texts may still score, or at 'width'"),
-        ("seed", decoding.search == "sample", "draws other random numbers"),
+        ("seed", decoding.draws, "draws other random numbers"),
         ("shortlist", decoding.shortlist > 0, "uses the whole vocabulary"),
         ("rerank", decoding.rerank != "none", "returns texts in the order of their scores"),
     )  # fmt: skip

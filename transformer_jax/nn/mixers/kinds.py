@@ -4,22 +4,16 @@ A module calls `WORDS` what its classes are in `encoder_pattern` and `decoder_pa
 `config/choices/mixers.py` says what is known about each word.
 """
 
-import importlib
-import pkgutil
-
 import flax.linen as nn
 
+from transformer_jax.choices import found_in
 from transformer_jax.config.choices import mixers
 from transformer_jax.nn import mixers as here
 
 
 def found() -> dict[str, type[nn.Module]]:
     """Return {word: class} of all modules of this folder."""
-    classes: dict[str, type[nn.Module]] = {}
-    for module in pkgutil.iter_modules(here.__path__, f"{here.__name__}."):
-        if module.name != __name__:
-            classes |= getattr(importlib.import_module(module.name), "WORDS", {})
-    return classes
+    return found_in(here, besides=__name__)
 
 
 _FOUND = found()
