@@ -51,9 +51,11 @@ def config_of(base: ModelConfig, choice: Choice) -> ModelConfig | None:
     elif architecture != "encoder_decoder":
         fields["num_encoder_layers"] = 6
     try:
-        return dataclasses.replace(base, **fields)
+        config = dataclasses.replace(base, **fields)
+        config.check_reads()  # as a config file would be
     except UserError:
         return None
+    return config
 
 
 def _pairs() -> list[Choice]:

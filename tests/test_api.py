@@ -148,7 +148,7 @@ def test_keyword_arguments_override_single_settings(run):
     for fields, message in (
         ({"beam": 1}, r"^config\.decoding\.beam: unknown field \(did you mean 'beam_size'\?\)$"),
         ({"beam_size": "4"}, r"^config\.decoding\.beam_size='4': must be a whole number$"),
-        ({"alpha": -1}, r"^config\.decoding\.alpha=-1.0: must be at least 0 and at most 100$"),
+        ({"alpha": -1}, r"^config\.decoding\.alpha=-1.0: must be at least 0 and at most 7$"),
         ({"n_best": 5, "beam_size": 1}, "n_best=5: must lie between 1 and"),
     ):
         with pytest.raises(UserError, match=message):

@@ -93,6 +93,7 @@ def test_paths_are_those_of_the_contract(tmp_path, monkeypatch):
         "checkpoints": "run/checkpoints", "metrics": "run/metrics.jsonl",
         "timings": "run/timings.jsonl", "history": "run/history.jsonl", "log": "run/train.log",
         "tensorboard": "run/tensorboard", "eval": "run/eval",
+        "expert_loads": "run/expert_loads.jsonl",
     }  # fmt: skip
 
 

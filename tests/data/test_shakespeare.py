@@ -59,6 +59,7 @@ def test_the_description_of_the_data(experiment, tmp_path):
         f"vocabulary: {4 + len(set(TEXT))} pieces",
         "batches: 2 per epoch; shapes 12x64; 14.1% of target positions are padding; "
         "660 target tokens per step",
+        "unknown pieces: 0.00% of the target side, in the training text",
     ]
 
 

@@ -32,7 +32,7 @@ def llama(cleaned: bool = False) -> Imported:
     ])  # fmt: skip
     special = [AddedToken(piece, special=True, normalized=False) for piece in pieces[:5]]
     tokenizer.add_special_tokens(special)
-    return Imported.of(tokenizer.to_str(), SPECIAL, len(pieces), cleaned)
+    return Imported.of(tokenizer.to_str(), SPECIAL, len(pieces), cleaned=cleaned)
 
 
 def trained(kind, **fields) -> Codec:

@@ -317,7 +317,7 @@ def test_every_part_of_every_model_has_a_depth():
 )
 def test_meaningless_settings_are_rejected(make):
     with pytest.raises(UserError):
-        make()
+        make().check_reads()
 
 
 def test_several_sources_complement_each_other(monkeypatch):

@@ -152,7 +152,12 @@ def test_a_pair_of_models_cuts_sources_and_targets_apart(tmp_path):
     (tmp_path / "target.spm").write_bytes(spm("xyz"))
     pieces = ["</s>", "<unk>", *"▁abcxyz", ">>fra<<", "yz", "<pad>"]
     (tmp_path / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(pieces)}))
-    words = {"model_type": "marian", "eos_token_id": 0, "pad_token_id": 11}
+    words = {
+        "model_type": "marian",
+        "eos_token_id": 0,
+        "pad_token_id": 11,
+        "decoder_start_token_id": 11,
+    }
     codec = tokenizer_json.read(tmp_path, words, 12, "encoder_decoder")
     TokenizerPair.shared(codec).save(tmp_path)
     assert sorted(path.name for path in tmp_path.glob("tokenizer*")) == ["tokenizer.json"]

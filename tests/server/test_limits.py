@@ -4,10 +4,12 @@ import asyncio
 import dataclasses
 import json
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.server.asking import Answer
 from transformer_jax.server.model import Asking
@@ -54,6 +56,7 @@ class Model:
     def __init__(self, rows: int = 1) -> None:
         self.streams = {"k": Paced(rows)}
         self.renewed = 0
+        self.trained = SimpleNamespace(tokenizers=SimpleNamespace(tgt=Bytes()))
 
     def renew(self, kind):
         self.renewed += 1

@@ -100,9 +100,9 @@ _DEFAULTS = {k: v for k, v in MARIAN.defaults.items() if not k.startswith("share
 def _norms(before: bool, embedding: bool) -> tuple[tuple[str, Fixed], ...]:
     """Return keys of older versions, without which CTranslate2 does not convert a directory."""
     return (
-        ("normalize_before", Fixed(before)),
-        ("normalize_embedding", Fixed(embedding)),
-        ("add_final_layer_norm", Fixed(before)),
+        ("normalize_before", Fixed(before, default=lambda _: before)),
+        ("normalize_embedding", Fixed(embedding, default=lambda _: embedding)),
+        ("add_final_layer_norm", Fixed(before, default=lambda _: before)),
     )
 
 
@@ -112,9 +112,9 @@ PEGASUS = MARIAN._replace(
     words=(
         *_UNSHARED,
         *_norms(before=True, embedding=False),
-        ("static_position_embeddings", Fixed(True)),
+        ("static_position_embeddings", Fixed(True, default=lambda _: True)),
     ),
-    defaults=_DEFAULTS,
+    defaults={**_DEFAULTS},
     fixed={**MARIAN.fixed, "residual": "pre_norm"},
     saves_sinusoids=True,
 )
@@ -130,7 +130,7 @@ BART = MARIAN._replace(
         "tgt_input_norm": "model.decoder.layernorm_embedding",
     },
     words=(*_UNSHARED, *_norms(before=False, embedding=True)),
-    defaults=_DEFAULTS,
+    defaults={**_DEFAULTS},
     fixed={**MARIAN.fixed, "positions": "learned", "input_norm": True},
     nearly={},
     halves=False,
@@ -143,7 +143,7 @@ MBART = BART._replace(
     model_type="mbart",
     architecture="MBartForConditionalGeneration",
     words=(*_UNSHARED, *_norms(before=True, embedding=True)),
-    defaults=_DEFAULTS,
+    defaults={**_DEFAULTS},
     fixed={**BART.fixed, "residual": "pre_norm"},
 )
 
