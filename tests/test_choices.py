@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import typing
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ from transformer_jax.config.choices import (
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.fields import declarations
 from transformer_jax.data import objectives as of_data
-from transformer_jax.decoding.text import searching
+from transformer_jax.data import sources as of_files
+from transformer_jax.decoding.text import prompts, searching
+from transformer_jax.evaluation import language
 from transformer_jax.nn.mixers import kinds
 
 # A table of records -> the section and the field that has its words, and those of its readers.
@@ -137,14 +140,33 @@ def comparisons(text: str, attribute: str, words: typing.Iterable[str]) -> list[
     ]  # fmt: skip
 
 
-def test_nobody_but_records_knows_a_search_by_its_word():
-    assert comparisons("config.search == 'beam'", "search", searches.SEARCHES)
+# The attributes that hold a word -> its records.
+ASKED: dict[str, dict[str, Any]] = {
+    "search": searches.SEARCHES, "kind": objectives.OBJECTIVES, "kinds": objectives.OBJECTIVES,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attribute", ASKED)
+def test_nobody_but_records_knows_a_choice_by_its_word(attribute):
+    """A branch on the word of a search or an objective belongs into its record, as a field."""
+    words = ASKED[attribute]
+    assert comparisons(f"x.{attribute} in {[*words]}", attribute, words)
     known = {
         str(path): found
         for path in Path(transformer_jax.__file__).parent.rglob("*.py")
-        if (found := comparisons(path.read_text("utf-8"), "search", searches.SEARCHES))
+        if (found := comparisons(path.read_text("utf-8"), attribute, words))
     }
     assert known == {}
+
+
+def test_what_a_record_says_of_an_objective_has_its_code():
+    """Each word of these fields is one of the table of those who read it, and each is used."""
+    said = objectives.OBJECTIVES.values()
+    assert {of.lines for of in said} - {None} == of_files.LINES.keys()
+    assert {of.prompt for of in said} - {None} == prompts.PROMPTINGS.keys()
+    assert {of.also for of in said} - {None} == language.ALSO.keys()
+    for module in {of.evaluated for of in said}:
+        assert callable(importlib.import_module(f"transformer_jax.evaluation.{module}").evaluate)
 
 
 def test_a_search_of_one_hypothesis_is_greedy_and_nothing_competes():

@@ -78,17 +78,20 @@ def main(argv: Sequence[str]) -> int:
     check_writable(workdir.eval)
     name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
     stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
-    if experiment.objective.labels:
-        _label(trained, corpus, split, name, stem)
-    elif experiment.objective.kind == "forecast":
-        _forecast(trained, corpus, split, name, stem)
-    elif experiment.objective.kind == "reconstruct":
-        _reconstruct(trained, corpus, split, name, stem)
-    elif one_sided:
-        _predict(trained, corpus, split, name, stem)
-    else:
+    if experiment.objective.translates:
         _translate(trained, corpus, split, name, stem, arguments.codebook)
+    else:
+        _evaluate(trained, corpus, split, name, stem)
     return 0
+
+
+def _evaluate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+    """Score what is no translation, by the module that the objective's record names."""
+    module = f"transformer_jax.evaluation.{trained.experiment.objective.record.evaluated}"
+    evaluation = importlib.import_module(module).evaluate(trained, corpus, split, name)
+    written = f"written to {stem}.{'json' if evaluation.hypotheses is None else '*'}"
+    last = "; ".join([*filter(None, [evaluation.extent]), written])
+    _report(evaluation, stem, evaluation.result["details"], last)
 
 
 def _translate(
@@ -120,40 +123,6 @@ def _report(evaluation: Any, stem: str, lines: Sequence[str], last: str) -> None
     finally:
         print(*lines, sep="\n")
     print(last)
-
-
-def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation.language import evaluate
-
-    evaluation = evaluate(trained, corpus, split, name)
-    result = evaluation.result
-    last = f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json"
-    _report(evaluation, stem, result["details"], last)
-
-
-def _forecast(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation.forecasts import evaluate
-
-    evaluation = evaluate(trained, corpus, split, name)
-    result = evaluation.result
-    last = (f"{result['sentences']:,} windows x {result['channels']} channels x "
-            f"{result['horizon']} rows; written to {stem}.json")  # fmt: skip
-    _report(evaluation, stem, result["details"], last)
-
-
-def _reconstruct(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation.reconstructions import evaluate
-
-    evaluation = evaluate(trained, corpus, split, name)
-    result = evaluation.result
-    last = f"{result['sentences']:,} pictures; written to {stem}.json"
-    _report(evaluation, stem, result["details"], last)
-
-
-def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    module = f"transformer_jax.evaluation.{trained.experiment.objective.record.evaluated}"
-    evaluation = importlib.import_module(module).evaluate(trained, corpus, split, name)
-    _report(evaluation, stem, evaluation.result["details"], f"written to {stem}.*")
 
 
 def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Corpus:

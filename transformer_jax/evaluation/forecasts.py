@@ -80,7 +80,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     ]
     for window, drawn in _drawn(trained, corpus, methods[""], deciles, by_window["mse"]).items():
         rows[window] |= drawn
-    return Evaluation(result, None, rows)
+    extent = f"{result['sentences']:,} windows x {channels} channels x {objective.horizon} rows"
+    return Evaluation(result, None, rows, extent)
 
 
 def _parts(

@@ -69,7 +69,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "evaluation": asdict(experiment.evaluation),
         "references": corpus.fingerprint,
     }
-    return Evaluation(result, None, rows)
+    return Evaluation(result, None, rows, f"{tokens:,} pieces, {result['counted']}")
 
 
 def _summed(prefix: str, log_probs: np.ndarray) -> dict[str, Any]:

@@ -54,4 +54,4 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     ]
     for place, drawn in drawings.reconstructions(pictures, made, squares).items():
         rows[place] |= drawn
-    return Evaluation(result, None, rows)
+    return Evaluation(result, None, rows, f"{len(pictures):,} pictures")

@@ -37,6 +37,7 @@ class Evaluation(NamedTuple):
     result: dict[str, Any]
     hypotheses: list[str] | None  # None if the model writes no lines
     rows: list[dict[str, Any]]  # one per sentence, see `sentences.describe`
+    extent: str = ""  # of what was scored, for people, if the scores do not say it
 
     def write(self, stem: str) -> None:
         """Write STEM.hyp, if there are lines, STEM.json (the result) and STEM.jsonl (the rows).
