@@ -36,7 +36,8 @@ class LatentAttention(Attention):
         self.relative_positions = scheme_of("layer", c)
         self.dropout = Dropout(c.attention_dropout_rate)
         self.turned = c.rotated_channels if c.relative_positions in ROTARY else 0
-        asked, asked_axis = c.d_model, "embed"
+        asked = c.d_model
+        asked_axis: str | None = "embed"
         self.query_latent = self.query_latent_norm = self.turned_key = None
         if c.query_latent_size is not None:
             asked, asked_axis = c.query_latent_size, None
