@@ -32,7 +32,7 @@ from transformer_jax.data.batching import PLANS, BatchSource
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import TokenStore, open_store, select
-from transformer_jax.models.build import build
+from transformer_jax.models.build import build, roles_of
 from transformer_jax.plots.picture import check_suffix, save
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training import step as step_module
@@ -74,7 +74,8 @@ def losses(
     source = BatchSource(store, plan, Translate())
     config = ModelConfig(**MODEL, compute_dtype=compute_dtype)  # type: ignore[arg-type]
     model = build(config, VOCABULARY, VOCABULARY)
-    tx = make_optimizer(OPTIMIZER, make_schedule(OPTIMIZER, config.d_model, steps))
+    schedule = make_schedule(OPTIMIZER, config.d_model, steps)
+    tx = make_optimizer(OPTIMIZER, schedule, roles_of(model))
     mesh = make_mesh(MeshConfig())
     state = init_state(model, tx, seed, mesh)
     loss = plain if plain_loss else step_module.fused_loss_sums

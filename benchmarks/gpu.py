@@ -189,7 +189,8 @@ def train_ours(task: Task, attention: str, several: bool) -> tuple[Work, Callabl
 
     config = model_config(task, attention)
     model = build(config, task.vocab, task.vocab, single=True)
-    tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
+    schedule = make_schedule(OptimizerConfig(), config.d_model, 1000)
+    tx = make_optimizer(OptimizerConfig(), schedule, roles_of(model))
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     state = init_state(model, tx, 0, mesh)
     count = task.steps if several else 1

@@ -43,7 +43,7 @@ from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.token_store import open_store
 from transformer_jax.door import parse
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build_for
+from transformer_jax.models.build import build_for, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
@@ -91,7 +91,7 @@ def begin(task: Task) -> tuple[Any, TrainState, Any]:
     """Return our step, the initial state, and the mesh."""
     experiment = task.experiment
     model = build_for(experiment, task.pieces, task.pieces)
-    tx = make_optimizer(experiment.optimizer, schedule(experiment))
+    tx = make_optimizer(experiment.optimizer, schedule(experiment), roles_of(model))
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     state = init_state(model, tx, experiment.seed, mesh)
     step = make_train_step(model, tx, experiment.training, experiment.seed)

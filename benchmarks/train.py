@@ -44,7 +44,7 @@ from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build_for
+from transformer_jax.models.build import build_for, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.cost import step_cost
 from transformer_jax.training.optimizer import make_optimizer
@@ -83,7 +83,8 @@ def ours(config: ModelConfig) -> Engine:
     keep_freed_memory()  # as train.py does
     experiment = Experiment(model=config)
     model = build_for(experiment, VOCABULARY, VOCABULARY)
-    tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
+    schedule = make_schedule(OptimizerConfig(), config.d_model, 1000)
+    tx = make_optimizer(OptimizerConfig(), schedule, roles_of(model))
     mesh = make_mesh(MeshConfig())
     state = init_state(model, tx, 0, mesh)
     step = jit_train_step(make_train_step(model, tx, experiment.training, 0), state, mesh)

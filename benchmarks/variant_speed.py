@@ -38,7 +38,7 @@ from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.door import parse
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build_for, init_params
+from transformer_jax.models.build import build_for, init_params, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
@@ -67,7 +67,7 @@ def training(experiment: Experiment, pieces: int, batches: list[Batch]) -> Run:
     model = build_for(experiment, pieces, pieces)
     steps = experiment.training.steps
     rates = make_schedule(experiment.optimizer, experiment.model.d_model, steps)
-    tx = make_optimizer(experiment.optimizer, rates)
+    tx = make_optimizer(experiment.optimizer, rates, roles_of(model))
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     state = init_state(model, tx, 0, mesh, experiment.training.ema_decay is not None)
     step = jit_train_step(make_train_step(model, tx, experiment.training, 0), state, mesh)

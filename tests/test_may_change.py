@@ -18,7 +18,7 @@ from transformer_jax.config import DataConfig, Experiment, OptimizerConfig, Trai
 from transformer_jax.config.fields import declarations
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.token_store import select
-from transformer_jax.models.build import build
+from transformer_jax.models.build import build, roles_of
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import abstract_state
@@ -111,7 +111,8 @@ def _read_by_the_step() -> tuple[set[str], set[str]]:
     read: tuple[set[str], set[str]] = set(), set()
     training, optimizer = _watched(TrainingConfig, read[0]), _watched(OptimizerConfig, read[1])
     model = build(MODEL, VOCAB, VOCAB)
-    tx = make_optimizer(optimizer, make_schedule(optimizer, MODEL.d_model, 10))
+    schedule = make_schedule(optimizer, MODEL.d_model, 10)
+    tx = make_optimizer(optimizer, schedule, roles_of(model))
     state = nn.unbox(abstract_state(model, tx, training.ema_decay is not None))
     jax.eval_shape(make_train_step(model, tx, training, 0), state, BATCH)
     return read

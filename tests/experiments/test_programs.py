@@ -20,7 +20,7 @@ from transformer_jax.config import (
     OptimizerConfig,
 )
 from transformer_jax.data.batching import Shape
-from transformer_jax.models.build import build
+from transformer_jax.models.build import build, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch, place_batches
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, Trace
@@ -42,7 +42,8 @@ OTHER = dataclasses.replace(
     ONE, seed=2**32 - 1, optimizer=OptimizerConfig(learning_rate=2.0, warmup_steps=7)
 )
 BATCH = for_model(ONE.model, alone(random_store([(1, 6)] * 8), 8, 1, 7))
-TX = make_optimizer(ONE.optimizer, lambda _: 0.0)  # its state depends on no number
+ROLES = roles_of(build(ONE.model, VOCAB, VOCAB))
+TX = make_optimizer(ONE.optimizer, lambda _: 0.0, ROLES)  # its state depends on no number
 
 
 def scene(experiment):

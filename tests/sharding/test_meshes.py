@@ -32,7 +32,9 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.errors import UserError
-from transformer_jax.models.build import abstract_params, build
+from transformer_jax.models.build import abstract_params, build, roles_of
+from transformer_jax.nn import norm
+from transformer_jax.nn.initializers import named
 from transformer_jax.sharding import rules
 from transformer_jax.sharding.mesh import (
     check_mesh,
@@ -76,7 +78,7 @@ def mesh_of(data: int, fsdp: int, tensor: int):
 def parts(slices: int = 1, algorithm: str = "adam", **changes):
     model = build(dataclasses.replace(MODEL, **changes), VOCAB, VOCAB)
     optimizer = dataclasses.replace(OPTIMIZER, algorithm=algorithm)
-    tx = make_optimizer(optimizer, make_schedule(optimizer, 16, STEPS))
+    tx = make_optimizer(optimizer, make_schedule(optimizer, 16, STEPS), roles_of(model))
     config = TrainingConfig(accumulation_steps=slices)
     return model, tx, config
 
@@ -335,7 +337,7 @@ def wrong_axes() -> list[str]:
     """
     every = [*VARIANTS.values(), *RECURRENT.values()]
     boxes = [box for config in [*every, *UNPACKED.values()] for box in boxes_of(config)]
-    wrong = {name for box in boxes for name in box.names if box.names.count(name) > 1}
+    wrong = {name for box in boxes for name in box.names if name and box.names.count(name) > 1}
     for config in every:
         pieces, data = TokenizerConfig(vocab_size=VOCAB), DataConfig(max_length=8)
         name = "prefix_lm" if config.architecture == "decoder" else "translate"
@@ -371,6 +373,21 @@ def test_an_unchecked_axis_is_detected(axis, table, monkeypatch):
     if not rules.is_known(axis):
         with pytest.raises(UserError, match=rf"\['{axis}'\] have no rule in RULES"):
             param_shardings(abstract_params(parts()[0]), mesh_of(2, 2, 2))
+
+
+def test_an_axis_needs_a_rule_or_no_name(monkeypatch):
+    """A layer's own axis, which no mesh divides, needs no rule; one that is misspelt is found."""
+    config = dataclasses.replace(MODEL, norm="rms_norm", residual="pre_norm")
+
+    def placed(axis):
+        monkeypatch.setattr(norm, "named", lambda init, _, role: named(init, axis, role=role))
+        params = abstract_params.__wrapped__(build(config, VOCAB, VOCAB))
+        return param_shardings(params, mesh_of(2, 2, 2))["encoder"]["final_norm"]["scale"].spec
+
+    assert placed("embed") == PartitionSpec("fsdp")
+    assert placed(None) == PartitionSpec(None)
+    with pytest.raises(UserError, match=r"\['embedd'\] have no rule in RULES"):
+        placed("embedd")
 
 
 def test_a_size_of_none_is_that_of_another_field():

@@ -10,6 +10,7 @@ from tiny import MODEL, alone, make, random_store
 
 from transformer_jax.config import TrainingConfig
 from transformer_jax.models.build import build
+from transformer_jax.nn.roles import LOAD, PLAIN
 from transformer_jax.training.balance import balanced, without_loads
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import batch_sums, keys_of, make_train_step
@@ -28,10 +29,11 @@ def tree(bias):
 def test_the_rule():
     """Loads are 4, 2, 0, 2 of 8: the first expert is chosen too often, the third too seldom."""
     params, loads = tree([1, 2, 3, 4]), tree([4, 2, 0, 2])
-    found = balanced(params, tree([9, 9, 9, 9]), loads, 0.5)
+    roles = {"layer/router/load_bias": LOAD, "layer/bias": PLAIN}
+    found = balanced(params, tree([9, 9, 9, 9]), loads, 0.5, roles)
     expected = tree([0.5, 2, 3.5, 4])
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    jax.tree.map(np.testing.assert_array_equal, without_loads(loads), tree([0, 0, 0, 0]))
+    jax.tree.map(np.testing.assert_array_equal, without_loads(loads, roles), tree([0, 0, 0, 0]))
 
 
 def biases(params):

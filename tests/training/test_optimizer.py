@@ -14,6 +14,7 @@ from tiny import MODEL, RECURRENT, UNPACKED, VARIANTS, VOCAB, random_params
 
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.models.build import abstract_params, build
+from transformer_jax.nn.roles import roles_in
 from transformer_jax.training import muon
 from transformer_jax.training.muon import ITERATIONS, matrix, orthogonal
 from transformer_jax.training.optimizer import make_optimizer
@@ -70,7 +71,7 @@ def test_attention_kernels_are_matrices_over_all_heads():
 def test_adam_matches_optax(b2):
     """Storing bias-corrected moments changes nothing: gradients of all sizes, 300 updates."""
     config = OptimizerConfig(b2=b2)
-    ours = make_optimizer(config, lambda _: RATE)
+    ours = make_optimizer(config, lambda _: RATE, roles_in({"kernel": 0}))
     theirs = optax.adam(RATE, config.b1, config.b2, config.epsilon)
     params = {"kernel": jnp.zeros((4, 5))}
     states = [tx.init(params) for tx in (ours, theirs)]
@@ -105,9 +106,9 @@ def test_muon_updates_kernels_and_adam_the_rest(monkeypatch, together):
     """After two steps, each kernel compared with optax's iteration."""
     monkeypatch.setattr(muon, "on_cpu", lambda: together == "a few")
     (params, first), (_, second) = gradients(1), gradients(2)
-    found = updates(make_optimizer(CONFIG, lambda _: RATE), params, first, second)
+    found = updates(make_optimizer(CONFIG, lambda _: RATE, roles_in(params)), params, first, second)
     adam = OptimizerConfig()
-    adams = updates(make_optimizer(adam, lambda _: RATE), params, first, second)
+    adams = updates(make_optimizer(adam, lambda _: RATE, roles_in(params)), params, first, second)
     one, two = (updates(optax.identity(), params, gradient) for gradient in (first, second))
     kernels = [name for name in found if name.endswith("['kernel']")]
     assert 0 < len(kernels) < len(found)
@@ -141,11 +142,11 @@ def test_clipping_uses_the_gradient_norm_of_trained_parameters(fixed):
     norm = np.sqrt(sum(np.square(leaf, dtype=np.float64).sum() for leaf in moving))
     bound = float(norm) / 7
     found = updates(
-        make_optimizer(OptimizerConfig(clip_norm=bound), lambda _: RATE, frozen),
+        make_optimizer(OptimizerConfig(clip_norm=bound), lambda _: RATE, roles_in(params), frozen),
         params, first, second,
     )  # fmt: skip
     expected = updates(
-        make_optimizer(OptimizerConfig(), lambda _: RATE, frozen),
+        make_optimizer(OptimizerConfig(), lambda _: RATE, roles_in(params), frozen),
         params, jax.tree.map(lambda x: x / 7, first), second,
     )  # fmt: skip
     for name, update in found.items():
@@ -156,8 +157,10 @@ def test_clipping_uses_the_gradient_norm_of_trained_parameters(fixed):
 def test_updates_are_scaled_by_the_rate_factors_of_their_names():
     params, gradient = gradients(1)
     config = OptimizerConfig(rate_factors=(".*embedding/.*=0.5", ".*bias=3"), layer_decay=0.9)
-    found = updates(make_optimizer(config, lambda _: RATE), params, gradient)
-    plain = updates(make_optimizer(OptimizerConfig(), lambda _: RATE), params, gradient)
+    found = updates(make_optimizer(config, lambda _: RATE, roles_in(params)), params, gradient)
+    plain = updates(
+        make_optimizer(OptimizerConfig(), lambda _: RATE, roles_in(params)), params, gradient
+    )
     factors = {
         jax.tree_util.keystr(path): factor
         for path, factor in jax.tree.leaves_with_path(rate_factors(config, params))
@@ -190,7 +193,7 @@ def test_muon_and_weight_decay_treat_each_expert_as_a_map_of_its_own():
     config = dataclasses.replace(CONFIG, weight_decay=0.1)
 
     def update(params, gradient):
-        tx = make_optimizer(config, lambda _: RATE)
+        tx = make_optimizer(config, lambda _: RATE, roles_in(params))
         return tx.update(gradient, tx.init(params), params)[0]
 
     found = update({"up": {"kernels": together}}, {"up": {"kernels": gradient}})["up"]["kernels"]
@@ -202,7 +205,7 @@ def test_muon_and_weight_decay_treat_each_expert_as_a_map_of_its_own():
 def test_updates_do_not_depend_on_the_scale_of_gradients():
     params, gradient = gradients(4)
     larger = jax.tree.map(lambda x: 1000 * x, gradient)
-    tx = make_optimizer(CONFIG, lambda _: RATE)
+    tx = make_optimizer(CONFIG, lambda _: RATE, roles_in(params))
     one, other = updates(tx, params, gradient), updates(tx, params, larger)
     for name, update in one.items():
         np.testing.assert_allclose(update, other[name], rtol=2e-3, atol=1e-6)
@@ -212,7 +215,7 @@ def test_updates_do_not_depend_on_the_scale_of_gradients():
 def test_weight_decay_applies_only_to_kernels_and_tables(algorithm):
     params, gradient = gradients(1)
     found, plain = (
-        updates(make_optimizer(config, lambda _: RATE), params, gradient)
+        updates(make_optimizer(config, lambda _: RATE, roles_in(params)), params, gradient)
         for config in (
             OptimizerConfig(algorithm=algorithm, weight_decay=0.5),
             OptimizerConfig(algorithm=algorithm),

@@ -14,18 +14,12 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from tiny import MODEL, VOCAB, alone, for_model, random_params, random_store
 
 from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
-from transformer_jax.models.build import build
+from transformer_jax.models.build import build, roles_of
 from transformer_jax.sharding.mesh import AXES, make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import jit_train_step, make_train_step
 
-OPTIMIZERS = {
-    "adam": make_optimizer(OptimizerConfig(), lambda _: 1e-2),
-    "muon": make_optimizer(OptimizerConfig(algorithm="muon"), lambda _: 1e-2),
-    "optax": optax.adam(1e-2),
-}
-TX = OPTIMIZERS["adam"]
 # Batches of 16 rows, the last two padding, whose slices and shards hold very different numbers of
 # tokens: a mean of means would be a different loss.
 LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
@@ -36,6 +30,13 @@ BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(5)]
 # where batches are not cut up.
 BOTH_SIDES = dataclasses.replace(MODEL, dropout_rate=0.0, biases=(), norm="rms_norm")
 SMALL = dataclasses.replace(BOTH_SIDES, architecture="decoder", num_encoder_layers=6)
+ROLES = roles_of(build(SMALL, VOCAB, VOCAB))
+OPTIMIZERS = {
+    "adam": make_optimizer(OptimizerConfig(), lambda _: 1e-2, ROLES),
+    "muon": make_optimizer(OptimizerConfig(algorithm="muon"), lambda _: 1e-2, ROLES),
+    "optax": optax.adam(1e-2),
+}
+TX = OPTIMIZERS["adam"]
 
 
 @functools.cache

@@ -6,11 +6,10 @@ from typing import Any
 import jax
 
 from transformer_jax.arrays import on_cpu
+from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Model
 from transformer_jax.nn.embedding import COLUMNS
-
-# Tables of pieces; others, of relative positions, are read at full precision.
-_PIECES = ("embedding", "src_embedding", "tgt_embedding", "output")
+from transformer_jax.nn.roles import EMBEDDING, LOGITS, name_of
 
 
 def in_compute_dtype(model: Model, params: Any) -> Any:
@@ -29,11 +28,12 @@ def _cast(model: Model, params: Any) -> Any:
     dtype, plain = model.config.compute_dtype, model.config.embedding_norm == "none"
 
     def cast(path: tuple, x: jax.Array) -> jax.Array:
-        names = [getattr(key, "key", None) for key in path[-2:]]
-        table = plain and not on_cpu() and names[-1] == "table" and names[0] in _PIECES
-        kernel = names[-1] in ("kernel", "kernels") and names[0] != "router"  # read in float32
-        return x.astype(dtype) if kernel or table else x
+        role = roles[name_of(path)]
+        # Other tables, of relative positions, and routers are read at full precision.
+        table = plain and not on_cpu() and role in (EMBEDDING, LOGITS)
+        return x.astype(dtype) if table or (role.is_map and role.part != "router") else x
 
+    roles = roles_of(model)
     held = jax.tree_util.tree_map_with_path(cast, params)
     if plain and on_cpu():
         head = model.bind({"params": params}).output.name  # type: ignore[attr-defined]

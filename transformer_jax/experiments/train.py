@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from transformer_jax import counting, parts
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
+from transformer_jax.config import Experiment, OptimizerConfig
 from transformer_jax.data.batching import BatchSource, Plan, items_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
 from transformer_jax.data.labelling import CHOICES, max_labels
@@ -26,7 +26,8 @@ from transformer_jax.experiments import history, process, warm_start
 from transformer_jax.experiments.endings import already_finished, say_goodbye
 from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
-from transformer_jax.models.build import build_for
+from transformer_jax.models.build import build_for, roles_of
+from transformer_jax.models.model import Model
 from transformer_jax.retention import warn_of_unnamed
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import check_same, from_first, together
@@ -136,7 +137,7 @@ def _train(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    tx, averaged = _optimizer(experiment.optimizer, experiment.model), config.ema_decay is not None
+    tx, averaged = _optimizer(experiment.optimizer, model), config.ema_decay is not None
     state = init_state(model, tx, experiment.seed, mesh, averaged)
     selected.check(experiment, state.params)
     most = 1 if CHOICES.isdisjoint(prepared.objective.predicts) else max_labels(prepared.train)
@@ -195,9 +196,9 @@ def _follow(
 
 
 @lru_cache(maxsize=8)
-def _optimizer(config: OptimizerConfig, model: ModelConfig) -> Any:
+def _optimizer(config: OptimizerConfig, model: Model) -> Any:
     """Return an optimizer for its state, which is the same with any schedule."""
-    return make_optimizer(config, lambda _: 0.0, frozen_of(config, model))
+    return make_optimizer(config, lambda _: 0.0, roles_of(model), frozen_of(config, model.config))
 
 
 def _schedule(experiment: Experiment) -> Any:

@@ -12,6 +12,7 @@ from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.model import Output
 from transformer_jax.nn.codes import Codes
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import self_view
 
 
@@ -35,7 +36,7 @@ class Autoencoder(Encoder):
         self.code_norm = self.new_input_norm()
         self.decoder = self.new_stack(c.num_decoder_layers, c.decoder_pattern, cross=False)
         names = "embed", "features"
-        self.pixels = Project((c.d_model,), (self.src_vocab_size,), names, self.dtype)
+        self.pixels = Project((c.d_model,), (self.src_vocab_size,), names, self.dtype, role=MAP)
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src

@@ -1,5 +1,6 @@
 """Building a model and its parameters from a config."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from transformer_jax.models.perceiver import Perceiver
 from transformer_jax.models.prefix_decoder import PrefixDecoder
 from transformer_jax.models.recurrent import RecurrentTranslator
 from transformer_jax.models.two_stream import TwoStream
+from transformer_jax.nn.roles import Roles, roles_in
 from transformer_jax.nn.view import Order
 
 MODELS: dict[str, type[Core]] = {
@@ -83,12 +85,20 @@ def promised(config: ObjectiveConfig) -> dict[str, Any]:
 
 
 def init_params(model: Model, key: jax.Array) -> Any:
-    """Return fresh float32 parameters, boxed with their logical axes (`flax.linen.unbox`)."""
+    """Return fresh float32 parameters, in boxes (`flax.linen.unbox`) with axes and roles."""
     example = jax.tree.map(jnp.asarray, model.example())
     params = model.init(key, example, train=False)["params"]
     return restarted(model.config, params, key)
 
 
+@functools.lru_cache(maxsize=16)
 def abstract_params(model: Model) -> Any:
-    """Return shapes and logical axes of the parameters without computing any."""
+    """Return shapes, logical axes and roles of the parameters without computing any."""
     return jax.eval_shape(lambda key: init_params(model, key), jax.random.key(0))
+
+
+def roles_of(model: Model) -> Roles:
+    """Return the roles of a model's parameters by name, for those that have no boxes: gradients,
+    checkpoints, and what optimizers see, from which frozen parameters may be missing.
+    """
+    return roles_in(abstract_params(model))

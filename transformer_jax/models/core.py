@@ -15,6 +15,7 @@ from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.embedding import Embed, Head, LogitsBias, Shortlist
+from transformer_jax.nn.roles import EMBEDDING, Role
 from transformer_jax.nn.stems import STEMS, Stem
 from transformer_jax.nn.view import Order
 
@@ -87,9 +88,9 @@ class Core(nn.Module):
         return Side(np.ones((1, length, self.src_vocab_size), np.float32), ones, ones)
 
     @nn.nowrap
-    def new_embedding(self, size: int) -> Embed:
+    def new_embedding(self, size: int, role: Role = EMBEDDING) -> Embed:
         """Return a piece table."""
-        return Embed(size, self.config, self.dtype)
+        return Embed(size, self.config, self.dtype, role)
 
     @nn.nowrap
     def new_logits_bias(self) -> LogitsBias | None:

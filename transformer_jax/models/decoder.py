@@ -13,6 +13,7 @@ from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.encoder import HEADS, ClassHead, pool
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory, Network, NetworkStepper
+from transformer_jax.nn.roles import LOGITS
 from transformer_jax.nn.view import self_view
 
 
@@ -37,7 +38,7 @@ class Decoder(Network):
         self.embedding = self.tgt_embedding = self.new_embedding(size)
         if self.writes:
             own = c.tied_embeddings == "none"
-            self.output = self.new_embedding(size) if own else self.embedding
+            self.output = self.new_embedding(size, LOGITS) if own else self.embedding
             self.logits_bias = self.new_logits_bias()
         for name in (name for name in self.predicts if name in HEADS):
             count = HEADS[name].choices

@@ -15,6 +15,7 @@ from transformer_jax.models.encoder import ClassHead
 from transformer_jax.models.model import Output
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.roles import HEAD
 from transformer_jax.nn.view import View, cross_view
 
 
@@ -30,8 +31,8 @@ class TwoLayers(nn.Module):
     dtype: jnp.dtype
 
     def setup(self) -> None:
-        self.up = Project(self.widths, (self.d_ff,), (*self.names, "mlp"), self.dtype)
-        self.down = Project((self.d_ff,), (self.d_ff,), ("mlp", "features"), self.dtype)
+        self.up = Project(self.widths, (self.d_ff,), (*self.names, "mlp"), self.dtype, role=HEAD)
+        self.down = Project((self.d_ff,), (self.d_ff,), ("mlp", "features"), self.dtype, role=HEAD)
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, x: Float[Array, "..."], train: bool) -> Float[Array, "... F"]:

@@ -20,6 +20,7 @@ from transformer_jax.models.network import Memory
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.roles import HEAD, LOGITS, PLAIN
 from transformer_jax.nn.view import self_view
 
 
@@ -52,7 +53,8 @@ class Mixture(nn.Module):
     @nn.compact
     def __call__(self, layers: Sequence[Float[Array, "B S P D"]]) -> Float[Array, "B S P D"]:
         zeros, ones = (
-            named(init, "layers") for init in (nn.initializers.zeros, nn.initializers.ones)
+            named(init, "layers", role=PLAIN)
+            for init in (nn.initializers.zeros, nn.initializers.ones)
         )
         share = jax.nn.softmax(parameter(self, "weights", zeros, (self.layers + 1,)))
         gamma = parameter(self, "gamma", ones, (1,))
@@ -77,12 +79,12 @@ class Elmo(Core):
         self.forward, self.backward = OneWay(c, self.dtype), OneWay(c, self.dtype)
         if "tokens" in self.predicts:
             own = c.tied_embeddings == "none"
-            self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
+            self.output = self.new_embedding(self.src_vocab_size, LOGITS) if own else self.embedding
         if self.chosen():
             self.mixture = Mixture(c.num_encoder_layers)
         if self.asks_of_texts():
             both = ("gates", "embed", "features")
-            self.pooler = Project((2, c.d_model), (c.d_model,), both, self.dtype)
+            self.pooler = Project((2, c.d_model), (c.d_model,), both, self.dtype, role=HEAD)
         for name in self.chosen():
             kind = HEADS[name]
             width = None if kind.of == "text" else 2 * c.d_model

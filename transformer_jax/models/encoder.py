@@ -20,6 +20,7 @@ from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.norm import make_norm
+from transformer_jax.nn.roles import HEAD, HEAD_TABLE, KINDS, LOGITS, PLAIN
 from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import cross_view, self_view
 from transformer_jax.vocabulary import PAD
@@ -61,7 +62,9 @@ class Encoder(Network):
         if "tokens" in self.predicts:
             self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
         if self.asks("text") and c.pooler:
-            self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
+            self.pooler = Project(
+                (c.d_model,), (c.d_model,), ("embed", "features"), self.dtype, role=HEAD
+            )
         self.set_heads()
         if "forecast" in self.predicts:
             assert self.lengths is not None
@@ -75,7 +78,7 @@ class Encoder(Network):
             self.embedding = self.new_embedding(self.src_vocab_size)
             self.src_embedding = self.embedding
         self.positions = self.new_positions()
-        self.kinds = Embed(c.token_types, c, self.dtype) if c.token_types else None
+        self.kinds = Embed(c.token_types, c, self.dtype, KINDS) if c.token_types else None
         self.input_norm = self.new_input_norm()
         self.dropout = self.new_dropout()
 
@@ -83,7 +86,7 @@ class Encoder(Network):
         """Create the tables of the predictions, in `setup`."""
         if "tokens" in self.predicts:
             own = self.config.tied_embeddings == "none"
-            self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
+            self.output = self.new_embedding(self.src_vocab_size, LOGITS) if own else self.embedding
         for name in self.chosen():
             kind, count = HEADS[name]
             rows = "classes" if count is None else "choices"
@@ -217,10 +220,12 @@ class PieceHead(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        self.dense = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
+        self.dense = Project(
+            (c.d_model,), (c.d_model,), ("embed", "features"), self.dtype, role=HEAD
+        )
         self.norm = make_norm(c)
         self.bias = parameter(
-            self, "bias", named(nn.initializers.zeros, "vocab"), (self.vocab_size,)
+            self, "bias", named(nn.initializers.zeros, "vocab", role=PLAIN), (self.vocab_size,)
         )
 
     def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
@@ -240,7 +245,7 @@ class ClassHead(nn.Module):
     def __call__(self) -> Head:
         width = self.width or self.config.d_model
         columns = "embed" if self.width is None else "features"
-        init = named(nn.initializers.normal(width**-0.5), self.rows, columns)
-        zeros = named(nn.initializers.zeros, self.rows)
+        init = named(nn.initializers.normal(width**-0.5), self.rows, columns, role=HEAD_TABLE)
+        zeros = named(nn.initializers.zeros, self.rows, role=PLAIN)
         table = parameter(self, "table", init, (self.count, width))
         return Head(table, parameter(self, "bias", zeros, (self.count,)))

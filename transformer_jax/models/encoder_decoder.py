@@ -8,6 +8,7 @@ import numpy as np
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory, Network
+from transformer_jax.nn.roles import LOGITS
 from transformer_jax.nn.view import self_view
 
 
@@ -22,7 +23,7 @@ def set_embeddings(model: Any) -> None:
     model.src_embedding = model.new_embedding(model.src_vocab_size) if reads_pieces else None
     model.tgt_embedding = model.new_embedding(model.tgt_vocab_size)
     one = tied == "decoder"
-    model.output = model.tgt_embedding if one else model.new_embedding(model.tgt_vocab_size)
+    model.output = model.tgt_embedding if one else model.new_embedding(model.tgt_vocab_size, LOGITS)
 
 
 class EncoderDecoder(Network):

@@ -11,6 +11,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.models.model import Output
 from transformer_jax.nn.distributions import DISTRIBUTIONS, Distribution
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.roles import HEAD
 from transformer_jax.nn.window_scale import scale_of
 
 
@@ -36,7 +37,7 @@ class ForecastHead(nn.Module):
         c, (window, horizon) = self.config, self.lengths
         shapes = (c.patches(window), c.d_model), (horizon, self.distribution.count)
         names = "length", "embed", "horizon", "choices"
-        self.output = Project(*shapes, names, self.dtype)
+        self.output = Project(*shapes, names, self.dtype, role=HEAD)
 
     @property
     def distribution(self) -> Distribution:

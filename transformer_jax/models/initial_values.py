@@ -1,7 +1,7 @@
 """Initial values of parameters, by `config.initializer` and, for DeepNorm, by `config.residual`.
 
-Modules initialise them with tensor2tensor's values ("xavier"). Here others replace these, by
-parameter name: checkpoints fix names anyway, and a map need not know the depth of its stack.
+Modules initialise them with tensor2tensor's values ("xavier"). Here others replace these, by the
+role of each parameter: a map need not know the depth of its stack.
 """
 
 import itertools
@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 
 from transformer_jax.arrays import Array
@@ -18,23 +19,15 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.config.choices.mixers import MIXERS
 from transformer_jax.errors import UserError
 from transformer_jax.nn.residual import deep_norm
+from transformer_jax.nn.roles import Role, is_box, name_of, role_of
 
-INWARD = ("query", "key", "value", "up", "gate", "router")  # kernels [in, out...]
-OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
-EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding", "mask_emb")  # XLNet's is a vector
-POSITIONS = ("positions", "src_positions", "tgt_positions", "query_positions")
-HEADS = (  # of an encoder
-    "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
-    "ctc_head", "move_head", "step", "crossing",
-)  # fmt: skip
-KNOWN = (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds")
 CROSS_LAYERS = ("input_layer", "output_layer")  # a Perceiver's
 
 
 class Parameter(NamedTuple):
-    """A kernel or a table: its module, the stack that it is in, and its current values."""
+    """A kernel or a table: its role, the stack that it is in, and its current values."""
 
-    module: str
+    role: Role
     stack: str
     values: Array
 
@@ -51,15 +44,15 @@ def t5(config: ModelConfig, parameter: Parameter) -> float | None:
     Embeddings start from N(0, 1), a separate pre-softmax table from N(0, 1/d_model); T5 has no
     position tables.
     """
-    module, shape = parameter.module, parameter.values.shape
-    if module in POSITIONS:
+    part, shape = parameter.role.part, parameter.values.shape
+    if part == "positions":
         return None
-    if module in (*EMBEDDINGS, "kinds"):
+    if part in ("embedding", "kinds"):
         return 1.0
-    if not parameter.stack:  # the pre-softmax table
+    if part in ("logits", "head"):
         return config.d_model**-0.5
-    fan_in = math.prod(shape[:-1]) if module in OUTWARD else shape[0]
-    undivided = module == "query" and config.score_scale == "none"
+    fan_in = math.prod(shape[:-1]) if part == "outward" else shape[0]
+    undivided = part == "query" and config.score_scale == "none"
     return (fan_in * (config.key_size if undivided else 1)) ** -0.5
 
 
@@ -68,7 +61,7 @@ def gpt2(config: ModelConfig, parameter: Parameter) -> float | None:
 
     Radford et al. 2019, section 2.3: this keeps the stream's variance from growing with depth.
     """
-    if not parameter.stack or parameter.module not in OUTWARD:
+    if not parameter.stack or parameter.role.part != "outward":
         return 0.02
     return 0.02 * _parts(config, parameter.stack) ** -0.5
 
@@ -104,28 +97,31 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
     if deviation is xavier and config.residual != "deep_norm":
         return params
 
-    def start(path: tuple[Any, ...], values: Array) -> Array:
-        names = [entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)]
-        # Relative positions, stems and connectors keep their own initialisation.
-        own = not {"relative_positions", "stem", "connector"}.isdisjoint(names)
-        if names[-1] not in ("kernel", "kernels", "table", "mask_emb") or own:
-            return values
-        stack = names[0] if names[0] in ("encoder", "decoder", *CROSS_LAYERS) else ""
-        one = values[0] if names[-1] == "kernels" else values  # of each expert
-        parameter = Parameter(names[-2:][0], stack, one)  # a vector is its own module
-        _check_known(config, parameter.module, names)
+    def start(name: str, role: Role, values: Array) -> Array:
+        _check_known(config, role, name)
+        top = name.partition("/")[0]
+        stack = top if top in ("encoder", "decoder", *CROSS_LAYERS) else ""
+        parameter = Parameter(role, stack, values[0] if role.kind == "maps" else values)
         std = deviation(config, parameter)
         if std is None:
             return values * _gain(config, parameter)
-        mine = jax.random.fold_in(key, zlib.crc32("/".join(names).encode()))
+        mine = jax.random.fold_in(key, zlib.crc32(name.encode()))
         return std * jax.random.normal(mine, values.shape, values.dtype)
 
-    return jax.tree_util.tree_map_with_path(start, params)
+    def at(path: tuple[Any, ...], leaf: Any) -> Any:
+        name = name_of(path)
+        role = role_of(name, leaf)
+        if role.part == "own":
+            return leaf
+        values = start(name, role, nn.unbox(leaf))
+        return leaf.replace(value=values) if is_box(leaf) else values
+
+    return jax.tree_util.tree_map_with_path(at, params, is_leaf=is_box)
 
 
 def _gain(config: ModelConfig, parameter: Parameter) -> float:
     """Return DeepNorm's beta for the parameters that it scales down, else 1."""
-    smaller = parameter.stack and parameter.module not in ("query", "key", "router")
+    smaller = parameter.stack and parameter.role.part in ("inward", "outward")
     if config.residual != "deep_norm" or not smaller:
         return 1.0
     return deep_norm(config, _cross(config, parameter.stack)).beta
@@ -135,10 +131,10 @@ def _cross(config: ModelConfig, stack: str) -> bool:
     return config.architecture == "encoder_decoder" and stack == "decoder"
 
 
-def _check_known(config: ModelConfig, module: str, names: list[str]) -> None:
-    if module not in KNOWN:
+def _check_known(config: ModelConfig, role: Role, name: str) -> None:
+    if role.part == "other":
         raise UserError(
             f"config.model.initializer={config.initializer!r}, residual={config.residual!r}: "
-            f"neither defines initial values of {'/'.join(names)}; choose 'xavier' and another "
+            f"neither defines initial values of {name}; choose 'xavier' and another "
             "residual"
         )

@@ -14,6 +14,7 @@ from transformer_jax.data.batch import Batch
 from transformer_jax.models.core import Core
 from transformer_jax.models.model import Keys, Model, Output, Stepper
 from transformer_jax.nn.initializers import named
+from transformer_jax.nn.roles import EMBEDDING, PLAIN, Role, roles_in
 
 A, B = "lora_a", "lora_b"  # next to the matrix that they adapt
 
@@ -92,21 +93,26 @@ def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
     for number, (name, part) in enumerate(sorted(params.items())):
         here = jax.random.fold_in(key, number)
         map_name = name.removeprefix("src_").removeprefix("tgt_")  # of separate embeddings
-        matrix = "table" if map_name == "embedding" else "kernel"
-        if isinstance(part, dict) and map_name in config.lora_maps and matrix in part:
-            part = part | _beside(part[matrix], matrix == "table", config.lora_rank, here)
-        elif isinstance(part, dict):
-            part = _adapted(part, config, here)
+        if isinstance(part, dict):
+            roles = roles_in({name: part}) if map_name in config.lora_maps else {}
+            matrix = next((x for x, role in roles.items() if _adapts(role)), None)
+            if matrix is None:
+                part = _adapted(part, config, here)
+            else:
+                box = part[matrix.removeprefix(f"{name}/")]
+                part = part | _beside(box, roles[matrix], config.lora_rank, here)
         found[name] = part
     return found
 
 
-def _beside(matrix: Any, of_pieces: bool, rank: int | None, key: Array) -> dict[str, Any]:
-    """Return A and B; either the input or the output of a map is the residual stream, "embed", or
-    a latent of it.
-    """
+def _adapts(role: Role) -> bool:
+    return role.kind == "map" or role == EMBEDDING
+
+
+def _beside(matrix: Any, role: Role, rank: int | None, key: Array) -> dict[str, Any]:
+    """Return A and B; only a map that leads inward may have an output of several axes."""
     shape, names = matrix.value.shape, matrix.names
-    ins = 1 if names[0] in ("embed", "latent") else len(shape) - 1
+    ins = 1 if role.leads_inward else len(shape) - 1
     bound = math.prod(shape[:ins]) ** -0.5
 
     def uniform(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
@@ -114,8 +120,8 @@ def _beside(matrix: Any, of_pieces: bool, rank: int | None, key: Array) -> dict[
 
     zeros = nn.initializers.zeros
     starts = (uniform, zeros)
-    if of_pieces:
+    if role == EMBEDDING:  # its inputs are pieces
         starts = (zeros, nn.initializers.normal(shape[-1] ** -0.5))
-    a = named(starts[0], *names[:ins], "rank")(key, (*shape[:ins], rank))
-    b = named(starts[1], "rank", *names[ins:])(key, (rank, *shape[ins:]))
+    a = named(starts[0], *names[:ins], "rank", role=PLAIN)(key, (*shape[:ins], rank))
+    b = named(starts[1], "rank", *names[ins:], role=PLAIN)(key, (rank, *shape[ins:]))
     return {A: a, B: b}

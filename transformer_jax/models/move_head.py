@@ -15,6 +15,7 @@ from transformer_jax.models.model import Pointed
 from transformer_jax.models.network import Memory
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.roles import HEAD, PLAIN
 from transformer_jax.nn.view import cross_view
 from transformer_jax.vocabulary import RESERVED
 
@@ -40,12 +41,16 @@ class MoveHead(nn.Module):
 
     def setup(self) -> None:
         width, names = (self.config.d_model,), ("embed", "features")
-        self.query, self.key = (Project(width, width, names, self.dtype) for _ in range(2))
-        self.step = Project(width, (64,), ("embed", "choices"), self.dtype)
-        self.crossing = Project(width, (8,), ("embed", "choices"), self.dtype)
+        self.query, self.key = (
+            Project(width, width, names, self.dtype, role=HEAD) for _ in range(2)
+        )
+        self.step = Project(width, (64,), ("embed", "choices"), self.dtype, role=HEAD)
+        self.crossing = Project(width, (8,), ("embed", "choices"), self.dtype, role=HEAD)
         zeros, shape = nn.initializers.zeros, (len(_PIECES), *width)
-        self.piece = parameter(self, "piece", named(zeros, "choices", "features"), shape)
-        self.bias = parameter(self, "bias", named(zeros, "classes"), (len(cells()),))
+        self.piece = parameter(
+            self, "piece", named(zeros, "choices", "features", role=PLAIN), shape
+        )
+        self.bias = parameter(self, "bias", named(zeros, "classes", role=PLAIN), (len(cells()),))
 
     def __call__(self, memory: Memory, src: Side, tgt: Side) -> Pointed:
         squares, first = board(memory, tgt)

@@ -13,6 +13,7 @@ from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory
 from transformer_jax.nn.embedding import Head
 from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.roles import PLAIN
 from transformer_jax.nn.view import cross_view, self_view
 
 _DEVIATION = 0.02  # of initial latents, as in the authors' code
@@ -29,16 +30,16 @@ class Perceiver(Encoder):
     def setup(self) -> None:
         c = self.config
         self.set_inputs()
-        init = named(nn.initializers.normal(_DEVIATION), "latents", "embed")
+        init = named(nn.initializers.normal(_DEVIATION), None, "embed", role=PLAIN)
         self.latents = parameter(self, "latents", init, (c.num_latents, c.d_model))
         self.input_layer = CrossLayer(c, self.dtype)
         self.encoder = self.new_stack(c.num_encoder_layers, c.encoder_pattern, cross=False)
         if self.asks("text"):
-            query = named(nn.initializers.normal(_DEVIATION), "embed")
+            query = named(nn.initializers.normal(_DEVIATION), "embed", role=PLAIN)
             self.class_query = parameter(self, "class_query", query, (c.d_model,))
         if "tokens" in self.predicts:
             self.query_positions = self.new_positions()
-            zeros = named(nn.initializers.zeros, "vocab")
+            zeros = named(nn.initializers.zeros, "vocab", role=PLAIN)
             self.piece_bias = parameter(self, "piece_bias", zeros, (self.src_vocab_size,))
         self.output_layer = CrossLayer(c, self.dtype)
         self.set_heads()

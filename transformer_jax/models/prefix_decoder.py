@@ -15,6 +15,7 @@ from transformer_jax.models.model import Output
 from transformer_jax.models.network import DecodeState, Memory, Network
 from transformer_jax.nn.cache import Lanes
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.roles import LOGITS, OWN_MAP
 from transformer_jax.nn.view import self_view
 
 
@@ -34,11 +35,13 @@ class PrefixDecoder(Network):
         self.src_input_norm, self.tgt_input_norm = self.new_input_norm(), self.new_input_norm()
         self.dropout = self.new_dropout()
         self.encoder = self.new_stack(c.num_encoder_layers, c.encoder_pattern, cross=False)
-        self.connector = Project((c.d_model,), (c.d_model,), ("features", "embed"), self.dtype)
+        self.connector = Project(
+            (c.d_model,), (c.d_model,), ("features", "embed"), self.dtype, role=OWN_MAP
+        )
         self.embedding = self.new_embedding(self.tgt_vocab_size)
         self.tgt_embedding = self.output = self.embedding
         if c.tied_embeddings == "none":
-            self.output = self.new_embedding(self.tgt_vocab_size)
+            self.output = self.new_embedding(self.tgt_vocab_size, LOGITS)
         self.logits_bias = self.new_logits_bias()
         self.decoder = self.new_stack(c.num_decoder_layers, c.decoder_pattern, cross=False)
 

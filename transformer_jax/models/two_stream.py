@@ -8,6 +8,7 @@ from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.model import Output
 from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.roles import PLAIN_EMBEDDING
 from transformer_jax.nn.view import two_stream_view
 
 
@@ -23,7 +24,8 @@ class TwoStream(Decoder):
 
     def setup(self) -> None:
         super().setup()
-        init = named(nn.initializers.normal(1.0), "embed")  # as large as embedded pieces
+        normal = nn.initializers.normal(1.0)  # as large as embedded pieces
+        init = named(normal, "embed", role=PLAIN_EMBEDDING)
         self.mask_emb = parameter(self, "mask_emb", init, (self.config.d_model,))
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:

@@ -11,6 +11,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.embedding import fix_norm
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.roles import MAP, TABLE
 
 
 class Coded(NamedTuple):
@@ -34,10 +35,10 @@ class Codes(nn.Module):
     def setup(self) -> None:
         c = self.config
         names = "embed", "features"
-        self.enter = Project((c.d_model,), (c.code_width,), names, self.dtype)
-        init = named(nn.initializers.normal(1.0), "rows", "features")
+        self.enter = Project((c.d_model,), (c.code_width,), names, self.dtype, role=MAP)
+        init = named(nn.initializers.normal(1.0), "rows", "features", role=TABLE)
         self.table = parameter(self, "table", init, (c.num_codes, c.code_width))
-        self.leave = Project((c.code_width,), (c.d_model,), names[::-1], self.dtype)
+        self.leave = Project((c.code_width,), (c.d_model,), names[::-1], self.dtype, role=MAP)
 
     def __call__(self, x: Float[Array, "B S D"]) -> Coded:
         near = self._entered(x)

@@ -9,6 +9,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.norm import make_norm
+from transformer_jax.nn.roles import INWARD, OUTWARD, OWN_MAP, PLAIN
 from transformer_jax.nn.view import View
 
 
@@ -22,9 +23,11 @@ class ConvolveAlong(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L C"]) -> Float[Array, "B S D"]:
-        init = named(nn.initializers.he_normal(), "rows", "features", "embed")
+        init = named(nn.initializers.he_normal(), "rows", "features", "embed", role=OWN_MAP)
         kernel = parameter(self, "kernel", init, (3, self.channels, self.width))
-        bias = parameter(self, "bias", named(nn.initializers.zeros, "embed"), (self.width,))
+        bias = parameter(
+            self, "bias", named(nn.initializers.zeros, "embed", role=PLAIN), (self.width,)
+        )
         wide = jnp.promote_types(self.dtype, jnp.float32)
         y = jax.lax.conv_general_dilated(
             x.astype(self.dtype), kernel.astype(self.dtype), (self.stride,), ((1, 1),),
@@ -43,9 +46,13 @@ class Convolve(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w D"]:
-        init = named(nn.initializers.he_normal(), "rows", "columns", "features", "embed")
+        init = named(
+            nn.initializers.he_normal(), "rows", "columns", "features", "embed", role=OWN_MAP
+        )
         kernel = parameter(self, "kernel", init, (3, 3, self.channels, self.width))
-        bias = parameter(self, "bias", named(nn.initializers.zeros, "embed"), (self.width,))
+        bias = parameter(
+            self, "bias", named(nn.initializers.zeros, "embed", role=PLAIN), (self.width,)
+        )
         wide = jnp.promote_types(self.dtype, jnp.float32)
         y = jax.lax.conv_general_dilated(
             x.astype(self.dtype), kernel.astype(self.dtype), (2, 2), ((1, 1), (1, 1)),
@@ -68,11 +75,12 @@ class ConvolutionModule(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        inward = (c.d_model,), (c.d_model,), ("embed", "features"), self.dtype, False
+        inward = (c.d_model,), (c.d_model,), ("embed", "features"), self.dtype, False, INWARD
         self.gate, self.up = Project(*inward), Project(*inward)
-        self.down = Project((c.d_model,), (c.d_model,), ("features", "embed"), self.dtype, False)
+        outward = (c.d_model,), (c.d_model,), ("features", "embed"), self.dtype, False, OUTWARD
+        self.down = Project(*outward)
         self.norm = make_norm(c)
-        init = named(nn.initializers.normal(c.conv_kernel**-0.5), "rows", "features")
+        init = named(nn.initializers.normal(c.conv_kernel**-0.5), "rows", "features", role=PLAIN)
         self.depthwise = parameter(self, "depthwise", init, (c.conv_kernel, c.d_model))
 
     def __call__(self, x: Float[Array, "B T D"], view: View) -> Float[Array, "B T D"]:

@@ -11,6 +11,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.lookup import look_up
+from transformer_jax.nn.roles import EMBEDDING, PLAIN, Role
 
 COLUMNS = "columns"  # name of a transposed table among the parameters that a search holds
 
@@ -75,7 +76,9 @@ class LogitsBias(nn.Module):
 
     @nn.compact
     def __call__(self) -> Float[Array, "V"]:
-        return parameter(self, "bias", named(nn.initializers.zeros, "vocab"), (self.vocab_size,))
+        return parameter(
+            self, "bias", named(nn.initializers.zeros, "vocab", role=PLAIN), (self.vocab_size,)
+        )
 
 
 class Embed(nn.Module):
@@ -84,10 +87,11 @@ class Embed(nn.Module):
     vocab_size: int
     config: ModelConfig
     dtype: jnp.dtype
+    role: Role = EMBEDDING
 
     def setup(self) -> None:
         c = self.config
-        init = named(nn.initializers.normal(c.d_model**-0.5), "vocab", "embed")
+        init = named(nn.initializers.normal(c.d_model**-0.5), "vocab", "embed", role=self.role)
         self.table = parameter(self, "table", init, (self.vocab_size, c.d_model))
         self.norm = pick(EMBEDDING_NORMS, c.embedding_norm, "config.model.embedding_norm")
 

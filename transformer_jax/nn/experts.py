@@ -16,6 +16,7 @@ from transformer_jax.nn.blocks import in_blocks, moved, multiplied, shape_of
 from transformer_jax.nn.feedforward import ACTIVATIONS, FeedForward
 from transformer_jax.nn.initializers import each, named, parameter, xavier_uniform
 from transformer_jax.nn.linear import PRODUCT
+from transformer_jax.nn.roles import INWARD, LOAD, OUTWARD, PLAIN, ROUTER, Role
 from transformer_jax.shares import on_each_device
 
 # How products with the router's vectors become scores.
@@ -44,9 +45,9 @@ class Router(nn.Module):
     ) -> tuple[Float[Array, "B T K"], Int[Array, "B T K"]]:
         """Return weights and numbers of the chosen experts; only `real` positions are tokens."""
         c = self.config
-        init = named(xavier_uniform(1), "embed", "experts")
+        init = named(xavier_uniform(1), "embed", "experts", role=ROUTER)
         kernel = parameter(self, "kernel", init, (c.d_model, c.num_experts))
-        zeros = named(nn.initializers.zeros, "experts")
+        zeros = named(nn.initializers.zeros, "experts", role=LOAD)
         bias = parameter(self, LOAD_BIAS, zeros, (c.num_experts,))
         products = jnp.matmul(at_least_float32(x), kernel, precision="highest")
         scores = pick(EXPERT_SCORES, c.expert_scores, "config.model.expert_scores")(products)
@@ -78,12 +79,13 @@ class Maps(nn.Module):
     names: Sequence[str]
     dtype: jnp.dtype
     use_bias: bool
+    role: Role  # of each
 
     def setup(self) -> None:
-        init = named(each(xavier_uniform(1)), "experts", *self.names)
+        init = named(each(xavier_uniform(1)), "experts", *self.names, role=self.role.each())
         shape = self.num_experts, self.in_size, self.out_size
         self.kernels = parameter(self, "kernels", init, shape)
-        zeros = named(nn.initializers.zeros, "experts", self.names[1])
+        zeros = named(nn.initializers.zeros, "experts", self.names[1], role=PLAIN)
         self.bias = parameter(self, "bias", zeros, shape[::2]) if self.use_bias else None
 
     def __call__(self, x: Float[Array, "M Q I"], expert: Int[Array, "M"]) -> Float[Array, "M Q O"]:
@@ -109,11 +111,12 @@ class Experts(nn.Module):
         c = self.config
         self.activation = pick(ACTIVATIONS, c.activation, "config.model.activation")
         bias = "feed_forward" in c.biases
-        inward = c.num_experts, c.d_model, c.d_ff, ("embed", "mlp"), self.dtype, bias
+        inward = c.num_experts, c.d_model, c.d_ff, ("embed", "mlp"), self.dtype, bias, INWARD
         self.router = Router(c)
         self.up = Maps(*inward)
         self.gate = Maps(*inward) if self.activation.gated else None
-        self.down = Maps(c.num_experts, c.d_ff, c.d_model, ("mlp", "embed"), self.dtype, bias)
+        outward = c.num_experts, c.d_ff, c.d_model, ("mlp", "embed"), self.dtype, bias, OUTWARD
+        self.down = Maps(*outward)
         width = c.shared_experts * c.d_ff
         given = c.d_model, width, c.activation, 0.0, self.dtype, bias
         self.shared = FeedForward(*given) if width else None

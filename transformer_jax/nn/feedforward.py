@@ -11,6 +11,7 @@ from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
+from transformer_jax.nn.roles import INWARD, OUTWARD
 
 
 @jax.custom_vjp
@@ -78,10 +79,10 @@ class FeedForward(nn.Module):
         """Return the output. Which positions are `real`, and not padding, makes no difference."""
         same = self.dtype, self.use_bias
         inward = (self.d_model,), (self.d_ff,), ("embed", "mlp"), *same
-        up = Project(*inward, name="up")
-        down = Project((self.d_ff,), (self.d_model,), ("mlp", "embed"), *same, name="down")
+        up = Project(*inward, INWARD, name="up")
+        down = Project((self.d_ff,), (self.d_model,), ("mlp", "embed"), *same, OUTWARD, name="down")
         activation = pick(ACTIVATIONS, self.activation, "config.model.activation")
-        gate = Project(*inward, name="gate") if activation.gated else None
+        gate = Project(*inward, INWARD, name="gate") if activation.gated else None
         dropout = Dropout(self.dropout_rate)
 
         def applied(x: Float[Array, "B C D"]) -> Float[Array, "B C D"]:

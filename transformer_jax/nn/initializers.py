@@ -1,4 +1,6 @@
-"""Parameters: their initialisation, and the names of their axes, by which they are sharded."""
+"""Parameters: their initialisation, the names of their axes, by which they are sharded, and their
+roles.
+"""
 
 import functools
 import math
@@ -9,6 +11,8 @@ import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
+from transformer_jax.nn.roles import Box, Role
 
 
 def parameter(module: nn.Module, name: str, init: Any, shape: Sequence[int]) -> Any:
@@ -29,9 +33,13 @@ def parameter(module: nn.Module, name: str, init: Any, shape: Sequence[int]) -> 
     return jnp.asarray(value)  # a caller's may be NumPy's
 
 
-def named(init: Any, *names: str) -> Any:
-    """Return the initialiser with logical axis names attached to its output."""
-    return nn.with_logical_partitioning(init, names)
+def named(init: Any, *names: str | None, role: Role | None = None) -> Any:
+    """Return the initialiser with logical axis names and a role attached to its output.
+
+    An axis that no mesh divides needs no name, but None. A part of one's own need not state a role:
+    see `nn/roles.py`.
+    """
+    return lambda *args, **kwargs: Box(init(*args, **kwargs), names, role=role)
 
 
 def xavier_uniform(in_axes: int) -> Any:

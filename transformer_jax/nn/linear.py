@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.arrays import Array, Float, on_cpu
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
+from transformer_jax.nn.roles import PLAIN, Role
 
 PRODUCT = "product"  # the name by which rematerialisation finds what it may save
 
@@ -26,15 +27,16 @@ class Project(nn.Module):
 
     in_shape: Sequence[int]
     out_shape: Sequence[int]
-    names: Sequence[str]
+    names: Sequence[str | None]
     dtype: jnp.dtype
     use_bias: bool = True
+    role: Role | None = None  # of the kernel; a part of one's own may name the map instead
 
     def setup(self) -> None:
         count = len(self.in_shape)
-        init = named(xavier_uniform(count), *self.names)
+        init = named(xavier_uniform(count), *self.names, role=self.role)
         self.kernel = parameter(self, "kernel", init, (*self.in_shape, *self.out_shape))
-        zeros = named(nn.initializers.zeros, *self.names[count:])
+        zeros = named(nn.initializers.zeros, *self.names[count:], role=PLAIN)
         self.bias = parameter(self, "bias", zeros, self.out_shape) if self.use_bias else None
 
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:

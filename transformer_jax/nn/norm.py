@@ -14,6 +14,7 @@ from transformer_jax.arrays import Array, Float, at_least_float32, runs_triton
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.roles import PLAIN
 
 
 def standardised(x: Float[Array, "B T D"], epsilon: float) -> Float[Array, "B T D"]:
@@ -88,8 +89,8 @@ class LayerNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         width = (x.shape[-1],)
-        scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), width)
-        bias = parameter(self, "bias", named(nn.initializers.zeros, "embed"), width)
+        scale = parameter(self, "scale", named(nn.initializers.ones, "embed", role=PLAIN), width)
+        bias = parameter(self, "bias", named(nn.initializers.zeros, "embed", role=PLAIN), width)
         return normalised(x, scale, bias, self.epsilon, True)
 
 
@@ -100,7 +101,9 @@ class LayerNormNoBias(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
+        scale = parameter(
+            self, "scale", named(nn.initializers.ones, "embed", role=PLAIN), (x.shape[-1],)
+        )
         return normalised(x, scale, None, self.epsilon, True)
 
 
@@ -114,12 +117,14 @@ class RMSNorm(nn.Module):
     """
 
     epsilon: float
-    axes: Sequence[str] = ("embed",)
+    axes: Sequence[str | None] = ("embed",)
 
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         count = len(self.axes)
-        scale = parameter(self, "scale", named(nn.initializers.ones, *self.axes), x.shape[-count:])
+        scale = parameter(
+            self, "scale", named(nn.initializers.ones, *self.axes, role=PLAIN), x.shape[-count:]
+        )
         if count == 1:
             return normalised(x, scale, None, self.epsilon, False)
         wide = at_least_float32(x)
@@ -137,7 +142,7 @@ class ScaleNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        init = named(nn.initializers.constant(x.shape[-1] ** 0.5))
+        init = named(nn.initializers.constant(x.shape[-1] ** 0.5), role=PLAIN)
         scale = parameter(self, "scale", init, ())
         wide = at_least_float32(x)
         square = jnp.square(wide).sum(-1, keepdims=True)  # its root has no gradient at 0

@@ -8,6 +8,7 @@ from transformer_jax.arrays import Array, Float, Int, Size
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
+from transformer_jax.nn import roles
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.lookup import look_up
 
@@ -60,7 +61,7 @@ class Learned(NoPositions):
                 f"config.model.max_positions={rows}: is below {limit}, the number of positions to "
                 "read; raise it"
             )
-        init = named(nn.initializers.normal(width**-0.5), "length", "embed")
+        init = named(nn.initializers.normal(width**-0.5), "length", "embed", role=roles.POSITIONS)
         return look_up(parameter(self, "table", init, (rows, width)), positions)
 
 

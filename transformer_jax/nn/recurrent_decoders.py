@@ -12,6 +12,7 @@ from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrence import Turn
 from transformer_jax.nn.mixers.recurrent import Cell, Recurrent
+from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS, Dot, Source
 
 State = Any  # a pytree of arrays [B ...]
@@ -39,8 +40,9 @@ class RecurrentDecoder(nn.Module):
         self.cells = cells
         attention = SOURCE_ATTENTIONS[c.source_attention]
         self.attention: Dot | None = None if attention is None else attention(c, self.dtype)
+        names = "embed", "gates", "state"
         self.start = [
-            Project((c.d_model,), (kind.states, c.d_model), ("embed", "gates", "state"), self.dtype)
+            Project((c.d_model,), (kind.states, c.d_model), names, self.dtype, role=MAP)
             for kind in self.kinds
         ]
 
@@ -113,7 +115,7 @@ class Luong(RecurrentDecoder):
         d = self.config.d_model
         if self.attention is not None:
             self.join = Project(
-                (2, d), (d,), ("gates", "embed", "state"), self.dtype, use_bias=False
+                (2, d), (d,), ("gates", "embed", "state"), self.dtype, use_bias=False, role=MAP
             )
 
     def width(self, layer: int) -> int:
@@ -154,7 +156,9 @@ class Bahdanau(RecurrentDecoder):
     def setup(self) -> None:
         super().setup()
         d = self.config.d_model
-        self.readout = Project((3, d), (d, 2), ("gates", "embed", "state", "features"), self.dtype)
+        self.readout = Project(
+            (3, d), (d, 2), ("gates", "embed", "state", "features"), self.dtype, role=MAP
+        )
 
     def width(self, layer: int) -> int:
         """See RecurrentDecoder."""

@@ -12,6 +12,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.relative_fixed import NoRelativePositions
+from transformer_jax.nn.roles import OWN_MAP, OWN_TABLE, PLAIN
 from transformer_jax.nn.view import View
 
 
@@ -36,7 +37,9 @@ class Toeplitz(NoRelativePositions):
 
     def table(self, count: int) -> Float[Array, "R N"]:
         """Return trained rows, initialised from N(0, 1/D) like T5's."""
-        init = named(nn.initializers.normal(self.config.d_model**-0.5), "length", "heads")
+        init = named(
+            nn.initializers.normal(self.config.d_model**-0.5), "length", "heads", role=OWN_TABLE
+        )
         return parameter(self, "table", init, (count, self.config.num_heads))
 
 
@@ -98,7 +101,7 @@ class Shaw(NoRelativePositions):
 
     def table(self, name: str, size: int) -> Float[Array, "R H"]:
         """Return a trained vector for each distance."""
-        init = named(xavier_uniform(1), "length", "head_dim")
+        init = named(xavier_uniform(1), "length", "head_dim", role=PLAIN)
         return parameter(self, name, init, (2 * self.config.relative_clip + 1, size))
 
 
@@ -136,11 +139,10 @@ class XLNet(NoRelativePositions):
         """See NoRelativePositions."""
         c = self.config
         heads, names = (c.num_heads, c.key_size), ("heads", "head_dim")
-        small = named(nn.initializers.normal(0.02), *names)
+        small = named(nn.initializers.normal(0.02), *names, role=PLAIN)
         u, w = (parameter(self, name, small, heads) for name in ("content_bias", "position_bias"))
-        kernel = parameter(
-            self, "kernel", named(xavier_uniform(1), "embed", *names), (c.d_model, *heads)
-        )
+        wide = named(xavier_uniform(1), "embed", *names, role=OWN_MAP)
+        kernel = parameter(self, "kernel", wide, (c.d_model, *heads))
 
         def bias(
             view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float

@@ -13,6 +13,7 @@ from transformer_jax.nn.mixers.recurrence import Turn
 from transformer_jax.nn.mixers.recurrent import lstm
 from transformer_jax.nn.norm import standardised
 from transformer_jax.nn.recurrent_decoders import Gnmt, State
+from transformer_jax.nn.roles import MAP, PLAIN
 from transformer_jax.nn.source_attention import Source
 
 
@@ -26,7 +27,8 @@ class GateNorm(nn.Module):
     def setup(self) -> None:
         shape = self.gates, self.size
         ones, zeros = (
-            named(init, "gates", "state") for init in (nn.initializers.ones, nn.initializers.zeros)
+            named(init, "gates", "state", role=PLAIN)
+            for init in (nn.initializers.ones, nn.initializers.zeros)
         )
         self.scale = parameter(self, "scale", ones, shape)
         self.bias = parameter(self, "bias", zeros, shape)
@@ -46,7 +48,9 @@ class RnmtPlus(Gnmt):
         super().setup()
         c = self.config
         self.norms = [GateNorm(4, c.d_model, c.norm_epsilon) for _ in self.cells]
-        self.join = Project((2, c.d_model), (c.d_model,), ("gates", "embed", "state"), self.dtype)
+        self.join = Project(
+            (2, c.d_model), (c.d_model,), ("gates", "embed", "state"), self.dtype, role=MAP
+        )
 
     def layers(self) -> list[Any]:
         """See RecurrentDecoder."""

@@ -11,6 +11,7 @@ from transformer_jax.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.roles import INWARD, KEY, PLAIN
 
 
 class Source(NamedTuple):
@@ -62,7 +63,7 @@ class General(Dot):
 
     def setup(self) -> None:
         d = self.config.d_model
-        self.key = Project((d,), (d,), ("embed", "state"), self.dtype, use_bias=False)
+        self.key = Project((d,), (d,), ("embed", "state"), self.dtype, False, KEY)
 
     def prepare(self, values: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
         """See Dot."""
@@ -76,9 +77,9 @@ class Additive(General):
         super().setup()
         d = self.config.d_model
         start = xavier_uniform(1)
-        self.query = parameter(self, "query", named(start, "embed", "state"), (d, d))
+        self.query = parameter(self, "query", named(start, "embed", "state", role=PLAIN), (d, d))
         normal = nn.initializers.normal(d**-0.5)
-        self.score = parameter(self, "score", named(normal, "state"), (d,))
+        self.score = parameter(self, "score", named(normal, "state", role=PLAIN), (d,))
 
     def scores(self) -> Callable[[Array, Source], Array]:
         """See Dot."""
@@ -102,11 +103,13 @@ class MultiHeadAdditive(General):
         super().setup()
         d, heads = self.config.d_model, self.config.num_heads
         start = xavier_uniform(1)
-        self.query = parameter(self, "query", named(start, "embed", "state"), (d, d))
+        self.query = parameter(self, "query", named(start, "embed", "state", role=PLAIN), (d, d))
         normal = nn.initializers.normal((d // heads) ** -0.5)
-        self.score = parameter(self, "score", named(normal, "state"), (d,))
-        self.value = Project((d,), (d,), ("embed", "state"), self.dtype, use_bias=False)
-        self.outward = parameter(self, "outward", named(start, "state", "embed"), (d, d))
+        self.score = parameter(self, "score", named(normal, "state", role=PLAIN), (d,))
+        self.value = Project((d,), (d,), ("embed", "state"), self.dtype, False, INWARD)
+        self.outward = parameter(
+            self, "outward", named(start, "state", "embed", role=PLAIN), (d, d)
+        )
 
     def prepare(self, values: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
         """See Dot."""
@@ -159,9 +162,11 @@ class LocalPredictive(General):
         super().setup()
         d = self.config.d_model
         start = xavier_uniform(1)
-        self.place_map = parameter(self, "place_map", named(start, "embed", "state"), (d, d))
+        self.place_map = parameter(
+            self, "place_map", named(start, "embed", "state", role=PLAIN), (d, d)
+        )
         normal = nn.initializers.normal(d**-0.5)
-        self.place = parameter(self, "place", named(normal, "state"), (d,))
+        self.place = parameter(self, "place", named(normal, "state", role=PLAIN), (d,))
 
     def weights(self) -> Callable[[Array, Array, Source], Array]:
         """See Dot."""

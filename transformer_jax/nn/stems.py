@@ -16,6 +16,7 @@ from transformer_jax.nn.convolutions import Convolve, ConvolveAlong
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.norm import make_norm
+from transformer_jax.nn.roles import OWN_MAP, PLAIN
 from transformer_jax.nn.window_scale import scale_of
 
 
@@ -40,7 +41,7 @@ class Stem(nn.Module):
     def setup(self) -> None:
         width = self.config.d_model
         if self.begun:
-            init = named(nn.initializers.normal(width**-0.5), "embed")
+            init = named(nn.initializers.normal(width**-0.5), "embed", role=PLAIN)
             self.class_token = parameter(self, "class_token", init, (width,))
 
     @nn.nowrap
@@ -55,7 +56,7 @@ class Linear(Stem):
     def setup(self) -> None:
         super().setup()
         width, entering = self.config.d_model, self.entering
-        self.patch = Project((entering,), (width,), ("features", "embed"), self.dtype)
+        self.patch = Project((entering,), (width,), ("features", "embed"), self.dtype, role=OWN_MAP)
 
     @property
     def entering(self) -> int:

@@ -12,7 +12,8 @@ from jax.sharding import Mesh
 from transformer_jax.errors import UserError
 from transformer_jax.shares import ROWS
 
-# Logical axis of a parameter or activation -> mesh axes.
+# Logical axis of a parameter or activation -> mesh axes. An axis that only one layer has, and that
+# no mesh divides, needs no rule: its name is None.
 RULES = (
     ("batch", ROWS),
     ("vocab", "tensor"),
@@ -25,8 +26,6 @@ RULES = (
     ("rows", None),
     ("columns", None),
     ("horizon", None),
-    ("latent", None),
-    ("latents", None),
     ("gates", None),
     ("state", None),
     ("classes", None),
@@ -77,8 +76,12 @@ def check_sizes(mesh: Mesh, sizes: Mapping[str, int], fields: Mapping[str, str] 
             )
 
 
-def is_known(axis: str) -> bool:
-    """Return whether an axis of parameters has a rule and, if that divides it, a field to check."""
+def is_known(axis: str | None) -> bool:
+    """Return whether an axis of parameters has a rule and, if that divides it, a field to check, or
+    has no name.
+    """
+    if axis is None:
+        return True
     rules = dict(RULES)
     return axis in rules and (rules[axis] is None or axis in SIZES)
 

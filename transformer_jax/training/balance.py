@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float
-from transformer_jax.nn.experts import LOAD_BIAS
+from transformer_jax.nn.roles import Roles, name_of
 
 
-def without_loads(gradients: Any) -> Any:
+def without_loads(gradients: Any, roles: Roles) -> Any:
     """Return the gradients, with zeros in place of the loads that routers report among them."""
-    return _of_biases(jnp.zeros_like, gradients, gradients)
+    return _of_biases(roles, jnp.zeros_like, gradients, gradients)
 
 
-def balanced(params: Any, changed: Any, gradients: Any, rate: float) -> Any:
+def balanced(params: Any, changed: Any, gradients: Any, rate: float, roles: Roles) -> Any:
     """Return the changed parameters, but biases of experts as in `params`, raised by the rate where
     an expert's load is below the mean of its layer's, and lowered where it is above (Wang et al.
     2024, arXiv:2408.15664, algorithm 1).
@@ -24,39 +24,37 @@ def balanced(params: Any, changed: Any, gradients: Any, rate: float) -> Any:
     def moved(bias: Float[Array, "X"], load: Float[Array, "X"]) -> Array:
         return bias + rate * jnp.sign(load.mean() - load)
 
-    return _of_biases(moved, changed, params, gradients)
+    return _of_biases(roles, moved, changed, params, gradients)
 
 
-def busiest(gradients: Any) -> Float[Array, ""] | None:
+def busiest(gradients: Any, roles: Roles) -> Float[Array, ""] | None:
     """Return how many times the mean load of its layer the busiest expert of all layers has; 0 if
     no layer has a load, as each is frozen or dropped; None without experts.
     """
-    named = jax.tree_util.tree_leaves_with_path(gradients)
-    loads = [leaf for path, leaf in named if _is_bias(path)]
-    each = [load.max() / jnp.maximum(load.mean(), 1e-9) for load in loads]
+    found = loads(gradients, roles) or {}
+    each = [load.max() / jnp.maximum(load.mean(), 1e-9) for load in found.values()]
     return jnp.stack(each).max() if each else None
 
 
-def loads(gradients: Any) -> dict[str, Float[Array, "..."]] | None:
+def loads(gradients: Any, roles: Roles) -> dict[str, Float[Array, "..."]] | None:
     """Return how many tokens chose each expert, by layer; None without experts."""
-    named = jax.tree_util.tree_leaves_with_path(gradients)
-    found = {_layer(path): leaf for path, leaf in named if _is_bias(path)}
-    return found or None
+    named = [(name_of(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(gradients)]
+    return {_layer(name): leaf for name, leaf in named if _is_bias(roles, name)} or None
 
 
-def _layer(path: tuple[Any, ...]) -> str:
+def _layer(name: str) -> str:
     """Return the name of the layer in which a router is."""
-    return "/".join(str(part.key) for part in path[:-2])
+    return "/".join(name.split("/")[:-2])
 
 
-def _of_biases(apply: Callable[..., Array], tree: Any, *others: Any) -> Any:
+def _of_biases(roles: Roles, apply: Callable[..., Array], tree: Any, *others: Any) -> Any:
     """Return the tree, with the result of a function for each bias of experts in it."""
 
     def at(path: tuple[Any, ...], leaf: Any, *more: Any) -> Any:
-        return apply(*more) if _is_bias(path) else leaf
+        return apply(*more) if _is_bias(roles, name_of(path)) else leaf
 
     return jax.tree_util.tree_map_with_path(at, tree, *others)
 
 
-def _is_bias(path: tuple[Any, ...]) -> bool:
-    return getattr(path[-1], "key", None) == LOAD_BIAS
+def _is_bias(roles: Roles, name: str) -> bool:
+    return roles[name].kind == "moved"

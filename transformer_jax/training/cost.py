@@ -19,7 +19,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batch import channels_of
 from transformer_jax.data.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.models.build import abstract_params, build, promised
+from transformer_jax.models.build import abstract_params, build, promised, roles_of
 from transformer_jax.models.encoder import HEADS
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import AXES, make_mesh
@@ -78,7 +78,8 @@ def step_of(
     """Return the train step, and the shapes and logical axes of its state."""
     built = build(model, *sizes, **promised(objective))
     frozen = frozen_of(optimizer, model)
-    tx = make_optimizer(optimizer, make_schedule(optimizer, model.d_model, training.steps), frozen)
+    schedule = make_schedule(optimizer, model.d_model, training.steps)
+    tx = make_optimizer(optimizer, schedule, roles_of(built), frozen)
     state = abstract_state(built, tx, training.ema_decay is not None)
     return make_train_step(built, tx, training, seed, frozen), state
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from transformer_jax.arrays import Array, Float, on_cpu
+from transformer_jax.nn.roles import Role, Roles, name_of
 
 ITERATIONS = 4
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
@@ -23,17 +24,18 @@ _ENTRIES = 1 << 26  # of all matrices at a time elsewhere: a GPU takes longer to
 _EPSILON = 1e-30  # leaves a zero matrix unchanged
 
 
-def muon(momentum: float, rms: float) -> optax.GradientTransformation:
+def muon(momentum: float, rms: float, roles: Roles) -> optax.GradientTransformation:
     """Return an optimizer for matrices; kernels with more axes are viewed as matrices by `matrix`,
-    and the "kernels" of experts are one for each.
+    and those that hold several maps are one for each.
 
     Args:
       momentum: decay of the sum of past gradients (with Nesterov's lookahead).
       rms: root mean square of the entries of an update.
+      roles: the roles of all parameters.
     """
     return optax.chain(
         optax.trace(momentum, nesterov=True),
-        optax.stateless(lambda updates, _: _all_orthogonal(updates, rms)),
+        optax.stateless(lambda updates, _: _all_orthogonal(updates, rms, roles)),
     )
 
 
@@ -64,10 +66,10 @@ def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     return min(cuts, key=lambda cut: max(cut) / min(cut))
 
 
-def _all_orthogonal(updates: Any, rms: float) -> Any:
+def _all_orthogonal(updates: Any, rms: float, roles: Roles) -> Any:
     named, structure = jax.tree_util.tree_flatten_with_path(updates)
     leaves = [leaf for _, leaf in named]
-    stacks = [_matrices(path[-1], leaf) for path, leaf in named]
+    stacks = [_matrices(roles[name_of(path)], leaf) for path, leaf in named]
     alike = defaultdict(list)
     for i, stack in enumerate(stacks):
         alike[tuple(sorted(stack.shape[1:]))].append(i)
@@ -81,9 +83,9 @@ def _all_orthogonal(updates: Any, rms: float) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def _matrices(key: Any, leaf: Array) -> Array:
-    """Return a kernel as one matrix, or "kernels" as several, along the first axis."""
-    shape = leaf.shape[1:] if getattr(key, "key", None) == "kernels" else leaf.shape
+def _matrices(role: Role, leaf: Array) -> Array:
+    """Return a kernel as one matrix, or those of several maps, along the first axis."""
+    shape = leaf.shape[1:] if role.kind == "maps" else leaf.shape
     return leaf.reshape(-1, *matrix(shape))
 
 

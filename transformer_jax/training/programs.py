@@ -19,6 +19,7 @@ from transformer_jax.counting import needed, operations
 from transformer_jax.data.batch import Batch, channels_of
 from transformer_jax.data.batching import Shape, blank
 from transformer_jax.data.objectives import Objective, objective_named
+from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import place_everywhere, rows_over_data
 from transformer_jax.training.optimizer import make_optimizer
@@ -143,11 +144,11 @@ def _jitted(
     the configs are not read. `count` is the number of steps in a call.
     """
 
-    frozen = frozen_of(optimizer, model.config)
+    frozen, roles = frozen_of(optimizer, model.config), roles_of(model)
 
     def step(state: TrainState, batch: Batch, seed, numbers):
         schedule = schedule_of(optimizer.schedule, model.config.d_model, *numbers)
-        tx = make_optimizer(optimizer, schedule, frozen)
+        tx = make_optimizer(optimizer, schedule, roles, frozen)
         one = make_train_step(model, tx, training, seed, frozen)
         return several_steps(one, count)(state, batch)
 

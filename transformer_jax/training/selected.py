@@ -10,6 +10,7 @@ import optax
 from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models import lora
+from transformer_jax.nn.roles import name_of
 
 # Where parameters are: in a layer, before all layers, in all of them, or after them.
 _LAYER = re.compile(r"(?:encoder|decoder)/layer_(\d+)/")
@@ -24,11 +25,7 @@ Frozen = Callable[[Any], Any]  # parameters -> a tree of bools, True for frozen 
 
 def names(params: Any) -> Any:
     """Return the tree of names, "encoder/layer_0/feed_forward/up/kernel"."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: _name(path), params)
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    return "/".join(key.key for key in path if isinstance(key, jax.tree_util.DictKey))
+    return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), params)
 
 
 def matches(patterns: Sequence[str], name: str) -> bool:
@@ -56,7 +53,7 @@ def frozen_of(optimizer: OptimizerConfig, model: ModelConfig) -> Frozen | None:
 def rate_factors(config: OptimizerConfig, params: Any) -> Any:
     """Return the tree of learning-rate factors; frozen parameters may be masked."""
     places = jax.tree.leaves_with_path(params, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
-    top = max((int(n) for path, _ in places for n in _LAYER.findall(_name(path))), default=-1)
+    top = max((int(n) for path, _ in places for n in _LAYER.findall(name_of(path))), default=-1)
 
     def factor(name: str) -> float:
         found = 1.0

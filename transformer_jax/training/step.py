@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
 from transformer_jax.data.batch import Batch
+from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Keys, Model
 from transformer_jax.sharding.mesh import compiler_options, on_every_device
 from transformer_jax.sharding.rules import active
@@ -87,18 +88,18 @@ def make_train_step(
     and do not count in the gradient's norm.
     """
     gradient = jax.value_and_grad(_mean_loss(model, config, frozen), has_aux=True)
-    tx = optax.with_extra_args_support(tx)
+    tx, roles = optax.with_extra_args_support(tx), roles_of(model)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         keys = keys_of(seed, state.step, model.config.redraw_every)
         told, sums = _accumulate(gradient, state.params, batch, keys, config.accumulation_steps)
-        grads = without_loads(told)
+        grads = without_loads(told, roles)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         with active():
             updates, opt_state = tx.update(grads, state.opt_state, state.params, finite=finite)
         params = optax.apply_updates(state.params, updates)
-        params = balanced(state.params, params, told, model.config.balancing_rate)
+        params = balanced(state.params, params, told, model.config.balancing_rate, roles)
         params = _kept(frozen, state.params, params)
         bad_steps = jnp.where(finite, 0, state.bad_steps + 1)
 
@@ -114,7 +115,8 @@ def make_train_step(
         if config.ema_decay is not None:
             average = _running_mean(state, new.params, config.ema_decay)
             new = replace(new, average=_kept(frozen, new.params, average))
-        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, busiest(told), loads(told))
+        of_experts = busiest(told, roles), loads(told, roles)
+        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, *of_experts)
 
     return train_step
 

@@ -17,6 +17,7 @@ from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.heads import Heads
 from transformer_jax.nn.mixers.local import Blocks
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.roles import PLAIN
 from transformer_jax.nn.view import View
 
 _MOST = 60.0  # e^60, times any sum of values, is far from the largest float32
@@ -29,7 +30,7 @@ class AftFull(Attention):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        small = named(nn.initializers.normal(0.01), "length", "rank")
+        small = named(nn.initializers.normal(0.01), "length", "rank", role=PLAIN)
         shape = c.max_positions, c.position_rank
         self.queries_places = parameter(self, "query_places", small, shape)
         self.keys_places = parameter(self, "key_places", small, shape)
@@ -107,7 +108,7 @@ class AftConv(_Near):
         Attention.setup(self)
         c = self.config
         assert c.window is not None
-        small = named(nn.initializers.normal(0.01), "length", "heads")
+        small = named(nn.initializers.normal(0.01), "length", "heads", role=PLAIN)
         self.distances = parameter(self, "distances", small, (2 * c.window - 1, c.num_heads))
 
     def weights(self, view: View) -> Float[Array, "B N T S"]:

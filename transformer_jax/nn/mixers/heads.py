@@ -10,6 +10,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.norm import RMSNorm
+from transformer_jax.nn.roles import INWARD, KEY, OUTWARD, QUERY
 
 # The norm of queries or keys, from an epsilon and the name of their head axis.
 QUERY_KEY_NORMS: dict[str, Callable[[float, str], nn.Module | None]] = {
@@ -32,10 +33,10 @@ class Heads(nn.Module):
         to_keys = (c.d_model,), (c.kv_heads, c.key_size), ("embed", kv, "head_dim")
         to_values = (c.d_model,), (c.kv_heads, c.value_size), ("embed", kv, "head_dim")
         outward = (c.num_heads, c.value_size), (c.d_model,), ("heads", "head_dim", "embed")
-        self.query = Project(*to_queries, self.dtype, "query" in c.biases)
-        self.key = Project(*to_keys, self.dtype, "key" in c.biases)
-        self.value = Project(*to_values, self.dtype, "value" in c.biases)
-        self.output = Project(*outward, self.dtype, "output" in c.biases)
+        self.query = Project(*to_queries, self.dtype, "query" in c.biases, QUERY)
+        self.key = Project(*to_keys, self.dtype, "key" in c.biases, KEY)
+        self.value = Project(*to_values, self.dtype, "value" in c.biases, INWARD)
+        self.output = Project(*outward, self.dtype, "output" in c.biases, OUTWARD)
         norm = pick(QUERY_KEY_NORMS, c.query_key_norm, "config.model.query_key_norm")
         self.query_norm = norm(c.norm_epsilon, "heads")
         self.key_norm = norm(c.norm_epsilon, kv)

@@ -13,6 +13,7 @@ from transformer_jax.nn.mixers.attention import Attention, keys_values
 from transformer_jax.nn.mixers.heads import heads_first
 from transformer_jax.nn.norm import RMSNorm
 from transformer_jax.nn.relative_positions import scheme_of
+from transformer_jax.nn.roles import INWARD, KEY, MAP, OUTWARD, QUERY, Role
 from transformer_jax.nn.view import View
 
 
@@ -35,21 +36,22 @@ class LatentAttention(Attention):
         self.relative_positions = scheme_of("layer", c)
         self.dropout = Dropout(c.attention_dropout_rate)
         self.turned = c.rotated_channels if c.relative_positions in ROTARY else 0
-        asked, asked_axis = c.query_latent_size or c.d_model, "embed"
+        asked = c.d_model
+        asked_axis: str | None = "embed"
         self.query_latent = self.query_latent_norm = self.turned_key = None
         if c.query_latent_size is not None:
-            asked_axis = "latent"
+            asked, asked_axis = c.query_latent_size, None
             self.query_latent = self._inward(asked)
-            self.query_latent_norm = RMSNorm(c.norm_epsilon, ("latent",))
+            self.query_latent_norm = RMSNorm(c.norm_epsilon, (None,))
         self.latent = self._inward(c.latent_size)
-        self.latent_norm = RMSNorm(c.norm_epsilon, ("latent",))
+        self.latent_norm = RMSNorm(c.norm_epsilon, (None,))
         if self.turned:
             self.turned_key = self._inward(self.turned, "head_dim")
-        self.query = self._to_heads(asked, asked_axis, c.key_size, "query" in c.biases)
-        self.key = self._to_heads(c.latent_size, "latent", c.key_size - self.turned)
-        self.value = self._to_heads(c.latent_size, "latent", c.value_size)
+        self.query = self._to_heads(asked, asked_axis, c.key_size, QUERY, "query" in c.biases)
+        self.key = self._to_heads(c.latent_size, None, c.key_size - self.turned, KEY)
+        self.value = self._to_heads(c.latent_size, None, c.value_size, INWARD)
         heads = (c.num_heads, c.value_size), (c.d_model,), ("heads", "head_dim", "embed")
-        self.output = Project(*heads, self.dtype, "output" in c.biases)
+        self.output = Project(*heads, self.dtype, "output" in c.biases, OUTWARD)
 
     def empty(self, lanes: Lanes) -> KeysValues:
         """See Mixer: the rotated key and the latent, in place of keys; values are the latent."""
@@ -104,12 +106,14 @@ class LatentAttention(Attention):
         turned = jnp.broadcast_to(turned, (*k.shape[:3], self.turned))
         return keys_values(jnp.concatenate([turned, k], axis=-1), v)
 
-    def _inward(self, size: int, axis: str = "latent") -> Project:
-        return Project((self.config.d_model,), (size,), ("embed", axis), self.dtype, use_bias=False)
+    def _inward(self, size: int, axis: str | None = None) -> Project:
+        return Project((self.config.d_model,), (size,), ("embed", axis), self.dtype, False, MAP)
 
-    def _to_heads(self, size: int, axis: str, head: int, use_bias: bool = False) -> Project:
+    def _to_heads(
+        self, size: int, axis: str | None, head: int, role: Role, use_bias: bool = False
+    ) -> Project:
         shape = (size,), (self.config.num_heads, head), (axis, "heads", "head_dim")
-        return Project(*shape, self.dtype, use_bias)
+        return Project(*shape, self.dtype, use_bias, role)
 
 
 def _product(subscripts: str, x: Array, heads: Project) -> Array:

@@ -10,6 +10,7 @@ from transformer_jax.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.heads import Heads
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import View
 
 CHUNK = 64  # tokens whose scores are computed at a time
@@ -95,7 +96,9 @@ class DeltaRule(LinearAttention):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        self.strength = Project((c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype)
+        self.strength = Project(
+            (c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype, role=MAP
+        )
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
         """See Recurrence; adds strengths [B T K 1]."""

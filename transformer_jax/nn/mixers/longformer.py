@@ -10,6 +10,7 @@ from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.attention import keys_values
 from transformer_jax.nn.mixers.heads import heads_first, normal
 from transformer_jax.nn.mixers.local import Blocks, LocalAttention
+from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import View
 
 
@@ -29,7 +30,7 @@ class Longformer(LocalAttention):
         for name in ("query", "key", "value"):
             local = getattr(self, name)
             shape = local.in_shape, local.out_shape, local.names, self.dtype, local.use_bias
-            setattr(self, f"global_{name}", Project(*shape))
+            setattr(self, f"global_{name}", Project(*shape, role=MAP))
 
     def mix(
         self, x: Float[Array, "B T D"], view: View, train: bool

@@ -14,6 +14,7 @@ from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.embedding import fix_norm
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.heads import heads_first
+from transformer_jax.nn.roles import INWARD, MAP, OUTWARD
 from transformer_jax.nn.view import View
 
 _ITSELF = -1e5  # a position's score with itself, which counts only if there is no other
@@ -39,14 +40,15 @@ class Lsh(nn.Module):
         c = self.config
         heads = "embed", "heads", "head_dim"
         self.query_key = Project(
-            (c.d_model,), (c.num_heads, c.key_size), heads, self.dtype, "query" in c.biases
+            (c.d_model,), (c.num_heads, c.key_size), heads, self.dtype, "query" in c.biases, MAP
         )
         self.value = Project(
-            (c.d_model,), (c.num_heads, c.value_size), heads, self.dtype, "value" in c.biases
-        )
+            (c.d_model,), (c.num_heads, c.value_size), heads, self.dtype, "value" in c.biases,
+            INWARD,
+        )  # fmt: skip
         self.output = Project(
             (c.num_heads, c.value_size), (c.d_model,), ("heads", "head_dim", "embed"), self.dtype,
-            "output" in c.biases,
+            "output" in c.biases, OUTWARD,
         )  # fmt: skip
 
     def mix(

@@ -13,6 +13,7 @@ from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.linear_attention import LinearAttention, State, chunked, fade
 from transformer_jax.nn.mixers.recurrence import Turn
+from transformer_jax.nn.roles import INWARD, PLAIN
 from transformer_jax.nn.view import View
 
 _LEAST = 1e-6  # the smallest magnitude of a sum of weights
@@ -51,7 +52,7 @@ class RandomFeatures(Drawn):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        ones = named(jax.nn.initializers.ones, self.kv_axis, "head_dim")
+        ones = named(jax.nn.initializers.ones, self.kv_axis, "head_dim", role=PLAIN)
         self.sigma = parameter(self, "sigma", ones, (c.kv_heads, c.key_size))
 
     def features(
@@ -88,7 +89,9 @@ class GatedRandomFeatures(RandomFeatures):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        self.gate = Project((c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype)
+        self.gate = Project(
+            (c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype, role=INWARD
+        )
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
         """See Recurrence; adds the logarithms of gates [B T K]."""

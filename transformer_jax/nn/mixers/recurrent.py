@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Float
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn, scan
+from transformer_jax.nn.roles import MAP, PLAIN
 from transformer_jax.nn.view import View
 
 
@@ -27,11 +28,15 @@ class Cell(nn.Module):
 
     def setup(self) -> None:
         d, h, g = self.d_model, self.size, self.gates
-        inward = named(_each_gate(nn.initializers.xavier_uniform()), self.axis, "gates", "state")
-        around = named(_each_gate(nn.initializers.orthogonal()), "features", "gates", "state")
+        inward = named(
+            _each_gate(nn.initializers.xavier_uniform()), self.axis, "gates", "state", role=MAP
+        )
+        around = named(
+            _each_gate(nn.initializers.orthogonal()), "features", "gates", "state", role=PLAIN
+        )
         self.kernel = parameter(self, "kernel", inward, (d, g, h))
         self.recurrent_kernel = parameter(self, "recurrent_kernel", around, (h, g, h))
-        zeros = named(nn.initializers.zeros, "gates", "state")
+        zeros = named(nn.initializers.zeros, "gates", "state", role=PLAIN)
         self.bias = parameter(self, "bias", zeros, (g, h))
         self.recurrent_bias = parameter(self, "recurrent_bias", zeros, (g, h))
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import View
 
 
@@ -20,8 +21,8 @@ class Ssru(Recurrence):
     def setup(self) -> None:
         d = self.config.d_model
         inward = (d,), (d,), ("embed", "state"), self.dtype
-        self.forget = Project(*inward)
-        self.input = Project(*inward, use_bias=False)
+        self.forget = Project(*inward, role=MAP)
+        self.input = Project(*inward, use_bias=False, role=MAP)
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, Array]:
         """See Recurrence: the fraction of the state that stays, and what is added to it."""
