@@ -24,6 +24,7 @@ from transformer_jax.data.batch import Batch, Ragged, one_per_row
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.models.build import abstract_params, build
+from transformer_jax.models.core import Core
 from transformer_jax.models.stack import LOOPS, REMATS
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import KERNELS
@@ -235,7 +236,21 @@ def random_params(model, seed: int = 0):
         scale = 1.0 if path[-1].key == "scale" else 0.0
         return jnp.asarray((scale + 0.3 * rng.normal(size=leaf.shape)).astype(leaf.dtype))
 
-    return jax.tree_util.tree_map_with_path(draw, nn.unbox(abstract_params(model)))
+    return jax.tree_util.tree_map_with_path(draw, _shapes(_as_initialised(model)))
+
+
+def _as_initialised(model):
+    """Return a model with the same parameters, for all that differ only in how they compute."""
+    if not isinstance(model, Core):
+        return model
+    config = dataclasses.replace(model.config, layer_loop="unrolled", remat="none")
+    return model.clone(config=config, dtype=jnp.dtype("float32"), order="causal")
+
+
+@functools.cache
+def _shapes(model):
+    """Return the shapes of its parameters: tracing initialisation takes as long as a pass."""
+    return nn.unbox(abstract_params(model))
 
 
 def random_state(model, tx, mesh):
