@@ -104,9 +104,8 @@ def test_windows_belong_to_the_part_in_which_they_begin():
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([[9] * n for n in flat]))
     config = DataConfig(train=tuple("abc"), weights=("a=1", "b=1", "c=2"))
     methods = {"piece_id": lambda *_: 5, "decode": lambda *_: "x"}
-    codec = type(
-        "Codec", (), {"size": 10, "special": {"mask": 4, "pad": 0, "bos": 1, "eos": 2}} | methods
-    )()
+    special = {"mask": 4, "pad": 0, "bos": 1, "eos": 2}
+    codec = type("Codec", (), {"size": 10, "special": special} | methods)()
     for name in (name for name, known in KNOWN.items() if known.text and known.mixes):
         for document in ("line", "joined") if name in JOINS else ("line",):
             objective = ObjectiveConfig(name, window=5, document=document)  # type: ignore[arg-type]

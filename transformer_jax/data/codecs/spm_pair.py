@@ -63,9 +63,9 @@ class SpmPair:
             for text in texts
         ]
 
-    def encode(self, text: str) -> Encoded:
-        """Return the ids of a text, with EOS."""
-        return self.encode_batch([text])[0]
+    def encode(self, text: str, add_special_tokens: bool = True) -> Encoded:
+        """Return the ids of a text, with EOS unless `add_special_tokens` is False."""
+        return self.encode_batch([text], add_special_tokens)[0]
 
     def _cut(self, text: str) -> list[str]:
         found: list[str] = []
