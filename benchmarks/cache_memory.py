@@ -16,6 +16,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.decoding.batching.batch_shapes import batch_shapes
 from transformer_jax.decoding.batching.engine import Engine
@@ -23,7 +24,6 @@ from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.models.build import build, init_params
-from transformer_jax.vocabulary import UNK
 
 MODEL = ModelConfig(
     architecture="decoder", d_model=128, d_ff=512, num_heads=4, num_decoder_layers=4,

@@ -36,8 +36,9 @@ import jax.numpy as jnp
 import numpy as np
 from turns import Worker, matmul, take_turns
 
-from transformer_jax import counting
 from transformer_jax.api import load
+from transformer_jax.base import counting
+from transformer_jax.base.vocabulary import BOS, EOS, PAD, RESERVED
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -51,7 +52,6 @@ from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import abstract_params, build, init_params
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED
 
 SIZES = {
     "tiny": ModelConfig(

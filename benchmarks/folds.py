@@ -23,12 +23,12 @@ from pathlib import Path
 
 import numpy as np
 
+from transformer_jax.base.disk import write_text
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.data.files import read_lines, read_parallel
-from transformer_jax.disk import write_text
 from transformer_jax.reports.compare import paired_tests
 from transformer_jax.reports.systems import System, read_system
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 Labelled = list[tuple[str, str]]
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import ModelConfig
-from transformer_jax.vocabulary import PAD
 
 
 class Layer(nn.Module):

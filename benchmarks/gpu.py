@@ -317,7 +317,7 @@ class Numbers:
 
     def pieces(self, ids: Any) -> list[str]:
         """Return the pieces of these ids."""
-        from transformer_jax.vocabulary import BOS, EOS, UNK
+        from transformer_jax.base.vocabulary import BOS, EOS, UNK
 
         special = {BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
         return [special.get(number, str(number)) for number in ids]

@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 
 import tables
 
+from transformer_jax.base.disk import write_text
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
 from transformer_jax.data.listops import END, OPERATORS
-from transformer_jax.disk import write_text
-from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
 from transformer_jax.reports.systems import read_system
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/listops.py"
 COMMONEST, FIRST, DIGITS = "commonest class", "first operator", "first operator, its own digits"

@@ -27,9 +27,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax import counting
+from transformer_jax.base import counting
+from transformer_jax.base.disk import write_text
 from transformer_jax.config import ModelConfig
-from transformer_jax.disk import write_text
 from transformer_jax.nn.cache import Lanes
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.view import self_view

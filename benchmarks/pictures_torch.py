@@ -25,12 +25,12 @@ import transformers
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment
+from transformer_jax.config.convert import parse
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, fixed_batches
 from transformer_jax.data.codecs.patches import Patches
-from transformer_jax.door import parse
 from transformer_jax.experiments.prepare import prepare
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 CONFIG = Path(__file__).parents[1] / "configs/pictures.py"
 EVERY = 250  # steps between validations

@@ -23,17 +23,17 @@ import numpy as np
 import tables
 
 from transformer_jax.api import load
+from transformer_jax.base.disk import write_text
+from transformer_jax.base.errors import UserError
 from transformer_jax.data import sources
 from transformer_jax.data.files import read_lines
-from transformer_jax.disk import write_text
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import corpus_bleu
 from transformer_jax.experiments.process import keep_freed_memory, use_every_core
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
 from transformer_jax.reports.compare import paired_tests
 from transformer_jax.reports.systems import read_system
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/predecessors.py"
 BASE = "transformer"

@@ -16,11 +16,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.disk import write_text
-from transformer_jax.errors import UserError
+from transformer_jax.base.disk import write_text
+from transformer_jax.base.errors import UserError
 from transformer_jax.reports import runs
 from transformer_jax.reports.curves import curves
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def repeatable(command: str) -> str:

@@ -36,7 +36,7 @@ import numpy as np
 
 from transformer_jax.api import load
 from transformer_jax.data.files import read_lines
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 TOKENS = 32  # per streamed text
 SHARES = (0.5, 0.8)  # of the best rate, for open-loop load

@@ -27,6 +27,7 @@ from turns import Run, Worker
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.config.convert import parse
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import PLANS, BatchSource
@@ -36,7 +37,6 @@ from transformer_jax.data.token_store import open_store
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
-from transformer_jax.door import parse
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build_for, init_params, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch

@@ -25,16 +25,16 @@ from typing import Any
 
 import tables
 
+from transformer_jax.base.disk import write_text
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_config
+from transformer_jax.config.convert import parse
 from transformer_jax.data import files, sources
-from transformer_jax.disk import write_text
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
 from transformer_jax.reports.compare import paired_tests
 from transformer_jax.reports.systems import read_system
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/variants.py"
 BASE = "base"

@@ -18,11 +18,11 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.api import load
-from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.nn.positions import Sinusoidal
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 POSITIONS = 256  # in the table: no text is longer
 SIZE = {

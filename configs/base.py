@@ -4,7 +4,7 @@ An experiment file starts from here and sets only what differs.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 
 def get_config():

@@ -19,7 +19,7 @@ BERT did; write an empty line where a document ends, otherwise everything is one
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 
 def get_config(objective: str = "joined"):

@@ -33,7 +33,7 @@ squares  71.7 % and 57.5 % of the test split, 67 minutes.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 VARIANTS: dict = {
     "policy": {},

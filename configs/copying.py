@@ -11,7 +11,7 @@ one state for everything it read, and "lstm-attention" attends to it as well.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 RECURRENT = {
     "architecture": "recurrent", "positions": "none", "residual": "post_norm", "d_ff": 2048,

@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 _NAMES = "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
 _SUMS = (*_NAMES, "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen",

@@ -25,7 +25,7 @@ that this series needs a network.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 _WINDOW, _LENGTH, _STRIDE = 336, 16, 8
 

@@ -16,7 +16,7 @@ keep 28 to 36, except for the model without positions (results/).
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 SCHEMES: dict = {
     "sinusoidal": {},

@@ -17,7 +17,7 @@ On 2,000 test texts full attention then had 38.1 % (with Adam 36.0 %), and `bils
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 MIXERS: dict = {
     "full": {},

@@ -38,7 +38,7 @@ import runpy
 from pathlib import Path
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 FOLDS = 10
 READ = 256  # pieces of a review

@@ -19,7 +19,7 @@ lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=non
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 
 def get_config(protocol: str = "raw"):

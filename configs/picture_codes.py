@@ -18,7 +18,7 @@ cifar10     32 x 32 pixels in colour, patches of 4, 64 codes.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 _SIDES = {"mnist": 28, "cifar10": 32}
 

@@ -21,7 +21,7 @@ mnist_perceiver  patches of 2 x 2 pixels, 196 of them, to which 32 latents atten
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 _SIDES = {
     "mnist": 28,

@@ -21,7 +21,7 @@ modern  6 layers, 4 heads, width 256, the same context, with rotary positions, n
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 # For each: layers, heads, width, context, sequences per batch, steps.
 SIZES = {

@@ -11,7 +11,7 @@ still rising. The whole training has not been run yet.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 
 def get_config():

@@ -7,7 +7,7 @@ No paper; a task that a small Transformer learns in minutes on two CPU cores.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 
 def get_config(language: str = "de"):

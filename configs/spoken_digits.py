@@ -21,7 +21,7 @@ for george and 33.1 % for lucas, 28.5 % on average. Five voices do not make up f
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _VARIANTS = ("ctc", "whisper")

@@ -19,7 +19,7 @@ from fractions import Fraction as F
 from pathlib import Path
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 # Row: (what changes, and the paper's perplexity per word-piece, BLEU, millions of parameters on
 # newstest2013, English to German, beam 4, no averaging; parameters where the paper prints them).

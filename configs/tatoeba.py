@@ -10,7 +10,7 @@ results/README.md.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 
 def get_config(direction: str = "de-en"):

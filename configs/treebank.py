@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 VARIANTS: dict = {"transformer": {}, "recurrent": {}}
 HELD_OUT = 18  # one training sentence in this many

@@ -12,7 +12,7 @@ layer has a third matrix, d_ff is two thirds, for equal parameters.
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 GATED = {"d_ff": 168}  # two thirds of 256, rounded down to a multiple of 8
 RELATIVE = {"positions": "none"}  # a relative scheme in place of the sinusoids

@@ -12,7 +12,7 @@ explains how. The encoder's and the decoder's batches hold 25,000 positions each
 """
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 _PAIRS = {
     # variant: (TFDS name, source, target, vocabulary)

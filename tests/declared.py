@@ -6,7 +6,7 @@ import types
 import typing
 from typing import Any
 
-from transformer_jax.allowed import Allowed, Anything
+from transformer_jax.config.allowed import Allowed, Anything
 
 
 def choices(kind: type, prefix: str = "") -> dict[str, tuple[Any, ...]]:

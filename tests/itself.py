@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax.reports.compare import paired_tests, testable
 from transformer_jax.reports.systems import check, read_system
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def scores_tested(path: Path | str, split: str) -> set[str]:

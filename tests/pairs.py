@@ -6,9 +6,9 @@ import itertools
 import typing
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.choices.positions import SCALED_BY_LENGTH
-from transformer_jax.errors import UserError
 
 HINTS = typing.get_type_hints(ModelConfig)
 # Tested elsewhere: non-Transformer architectures, which have few fields, in tests/oracle/cases.py;

@@ -13,7 +13,7 @@ from tiny import random_params
 import transformer_jax
 from transformer_jax.api import save_average
 from transformer_jax.api.stored import read_draft, write_alike
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
     CheckpointConfig,
     EvaluationConfig,
@@ -25,9 +25,9 @@ from transformer_jax.config import (
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.decoding.text.score import _log_probs
 from transformer_jax.decoding.text.teacher_forced import each_pair
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 SRC = [f"{a}{b}" for a in ("ein", "zwei", "drei") for b in ("und", "zig", "hundert", "tausend")]
 TGT = [f"{a} {b}" for a in ("one", "two", "three") for b in ("and", "ty", "hundred", "thousand")]

@@ -6,12 +6,12 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.cli import arguments, evaluate, main, train
 from transformer_jax.config import Experiment, TokenizerConfig
+from transformer_jax.config.convert import door, override, parse
 from transformer_jax.data.codecs.pair import train_pair
-from transformer_jax.door import door, override, parse
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 ROOT = Path(__file__).parents[1]
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "small", "dogs"]

@@ -20,10 +20,10 @@ from tiny import MODEL, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.convert import parse
 from transformer_jax.data.sources import Corpus
-from transformer_jax.door import parse
 from transformer_jax.models.build import build
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 PLACE = Path(__file__).parents[1] / "benchmarks"
 

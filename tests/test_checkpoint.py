@@ -11,10 +11,10 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.base.disk import DiskError
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import CheckpointConfig
-from transformer_jax.disk import DiskError
-from transformer_jax.errors import UserError
+from transformer_jax.runs.checkpoint import Checkpoints
 
 SCORES = [10.0, 30.0, 20.0, None, 5.0, 25.0]  # of steps 1 to 6; step 4 had no validation
 

@@ -13,6 +13,7 @@ from tiny import RUN, random_params, random_store
 
 import transformer_jax
 from transformer_jax.api.trained import TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import compare, evaluate, generate, score, translate
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import (
@@ -24,11 +25,10 @@ from transformer_jax.config import (
     SourceConfig,
     TokenizerConfig,
 )
+from transformer_jax.config.convert import parse
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.data.objectives import noun_of, objective_named
 from transformer_jax.data.sources import Corpus
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.validation import notes
 from transformer_jax.experiments import train as runs
@@ -37,10 +37,10 @@ from transformer_jax.experiments.warm_start import tokenizers_of
 from transformer_jax.models.build import build_for
 from transformer_jax.reports import runs as reports
 from transformer_jax.reports.report import gather
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.table import measure
 from transformer_jax.training.state import TrainState
-from transformer_jax.workdir import WorkDir
 
 WORDS = {"pos": ["good", "fine", "a joy", "moving"], "neg": ["bad", "dull", "a bore", "flat"]}
 STEPS = {"steps": 40, "label_smoothing": 0.0, "log_every": 20}

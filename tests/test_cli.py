@@ -20,6 +20,8 @@ import sacrebleu
 
 import transformer_jax
 from transformer_jax import config
+from transformer_jax.base.disk import DiskError
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate, train, translate
 from transformer_jax.cli.arguments import program
 from transformer_jax.cli.config import comments
@@ -30,11 +32,9 @@ from transformer_jax.cli.plot import PICTURES
 from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import spelled_numbers
 from transformer_jax.data.files import read_lines
-from transformer_jax.disk import DiskError
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import Evaluation, digest
 from transformer_jax.experiments.process import use_compilation_cache
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 ROOT = Path(__file__).parents[1]
 # With few short numbers and many pieces, no sentence is longer than 8: one shape to compile.

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, Experiment, average_count
 from transformer_jax.config.bounds import HELD_POSITIONS, MOST_ALPHA, computed
+from transformer_jax.config.convert import differences, door, from_json, override, parse, to_json
 from transformer_jax.decoding.search.penalties import PENALTIES
-from transformer_jax.door import differences, door, from_json, override, parse, to_json
-from transformer_jax.errors import UserError
 
 
 def leaves(kind: type = Experiment, prefix: str = "") -> dict[str, Any]:

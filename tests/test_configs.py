@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax import parts
+from transformer_jax import door as older
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser, load_config
-from transformer_jax.config import Experiment
-from transformer_jax.door import differences, own_parts, parse
-from transformer_jax.errors import UserError
-from transformer_jax.workdir import WorkDir
+from transformer_jax.config import Experiment, convert, parts
+from transformer_jax.config.convert import differences, own_parts, parse
+from transformer_jax.runs.workdir import WorkDir
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(ROOT.glob("configs/*.py"))
@@ -55,12 +55,18 @@ def config_file(tmp_path):
         path = tmp_path / "mine.py"
         body = "".join(f"    {line}\n" for line in ("c = door(Experiment())", *lines, "return c"))
         imports = (
-            "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n"
+            "from transformer_jax.config import Experiment\n"
+            "from transformer_jax.config.convert import door\n"
         )
         path.write_text(f"{imports}\n\ndef {signature}:\n{body}")
         return str(path)
 
     return write
+
+
+def test_older_config_files_find_their_door():
+    """They import it from where it was; the interface of both is one."""
+    assert older.door is convert.door
 
 
 def refusal(*arguments) -> str:

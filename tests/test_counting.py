@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from transformer_jax.counting import memory, operations, parameters, program
+from transformer_jax.base.counting import memory, operations, parameters, program
 
 X = jax.ShapeDtypeStruct((4, 4), jnp.float32)
 ONE = 2 * 4**3  # operations of a product of two such matrices

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import CheckpointConfig
-from transformer_jax.errors import UserError
-from transformer_jax.integrity import checksums, seal, unseal
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.runs.integrity import checksums, seal, unseal
 
 GENERATOR = np.random.default_rng(0)
 PARAMS = {
@@ -137,7 +137,7 @@ def test_orbax_alone_restores_wrong_values(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     with pytest.raises(DamagedCheckpoint, match=r"checksum mismatch in params/w$"):
         checkpoints.restore_params(7, abstract(PARAMS))
-    monkeypatch.setattr("transformer_jax.integrity.checksums", lambda tree: {})
+    monkeypatch.setattr("transformer_jax.runs.integrity.checksums", lambda tree: {})
     found = checkpoints.restore_params(7, abstract(PARAMS))
     assert (np.asarray(found["w"]) != np.asarray(PARAMS["w"])).any()
 

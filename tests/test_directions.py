@@ -5,12 +5,12 @@ import json
 import pytest
 
 from transformer_jax.config import CheckpointConfig, Experiment
-from transformer_jax.directions import VALIDATION, Metric
-from transformer_jax.door import to_json
-from transformer_jax.retention import Record, best
+from transformer_jax.config.convert import to_json
+from transformer_jax.config.metrics import VALIDATION, Metric
+from transformer_jax.runs.retention import Record, best
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.table import tabulate
-from transformer_jax.workdir import WorkDir
 
 
 @pytest.fixture(params=["f1", "bits_per_character"])

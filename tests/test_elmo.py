@@ -11,6 +11,8 @@ from starts import start_at_random
 from tiny import RUN, random_params
 
 import transformer_jax
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.cli import evaluate
 from transformer_jax.config import (
     InitConfig,
@@ -22,11 +24,9 @@ from transformer_jax.config import (
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side
 from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import BOS, EOS
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 MODEL = ModelConfig(
     architecture="elmo", d_model=16, num_encoder_layers=2, encoder_pattern=("lstm",),

@@ -10,6 +10,7 @@ from PIL import Image
 from tiny import random_params
 
 from transformer_jax.api import TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
     CheckpointConfig,
@@ -25,9 +26,8 @@ from transformer_jax.config import (
 from transformer_jax.data import image_folders
 from transformer_jax.data.codecs import characters, classes, log_mel, patches, series
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build_for
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 RNG = np.random.default_rng(0)
 ENCODER = ModelConfig(

@@ -15,16 +15,16 @@ from itself import scores_tested
 from tiny import random_params
 
 import transformer_jax
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import compare, evaluate, generate, score, translate
 from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.config.convert import override, parse
 from transformer_jax.data import sources
 from transformer_jax.data.codecs.pair import train_pair
-from transformer_jax.door import override, parse
-from transformer_jax.errors import UserError
 from transformer_jax.experiments.train import run_experiment
 from transformer_jax.models.build import build_for
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 ROOT = Path(__file__).parents[1]
 TEXT = "To be, or not to be,\nthat is the question:\n" * 3

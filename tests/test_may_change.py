@@ -12,9 +12,8 @@ import pytest
 from declared import choices, later, unworded, with_value
 from tiny import MODEL, VOCAB, alone, random_params, random_store
 
-from transformer_jax import resuming
-from transformer_jax.allowed import ANY
-from transformer_jax.config import DataConfig, Experiment, OptimizerConfig, TrainingConfig
+from transformer_jax.config import DataConfig, Experiment, OptimizerConfig, TrainingConfig, resuming
+from transformer_jax.config.allowed import ANY
 from transformer_jax.config.fields import declarations
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.token_store import select

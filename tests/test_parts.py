@@ -10,17 +10,16 @@ import pytest
 from starts import start_at_random
 
 import transformer_jax
-from transformer_jax import parts
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate, inspect, train
 from transformer_jax.cli.arguments import load_config
-from transformer_jax.config import TAKE_PARTS
+from transformer_jax.config import TAKE_PARTS, parts
+from transformer_jax.config.convert import from_json, parse, to_json, value_at
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.door import from_json, parse, to_json, value_at
-from transformer_jax.errors import UserError
 from transformer_jax.export.ctranslate2.settings import refuse, refuse_codecs
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.points import make_points
 from transformer_jax.training import cost
-from transformer_jax.workdir import WorkDir
 
 OWN = '''
 import pathlib
@@ -89,7 +88,7 @@ class Found:
 '''
 CONFIG = """
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 
 def get_config():
     c = door(Experiment())

@@ -9,22 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import transformer_jax
-from transformer_jax import parts
 from transformer_jax.api import load
+from transformer_jax.base.command_text import as_text, listed, unwrapped
+from transformer_jax.base.disk import cache_dir, user_path
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.cli.compare import place_of
-from transformer_jax.command_text import as_text, listed, unwrapped
-from transformer_jax.config import DataConfig, Experiment, TokenizerConfig
+from transformer_jax.config import DataConfig, Experiment, TokenizerConfig, parts
+from transformer_jax.config.convert import door, override, parse
 from transformer_jax.data import sources
 from transformer_jax.data.codecs.pair import train_pair
-from transformer_jax.disk import cache_dir, user_path
-from transformer_jax.door import door, override, parse
-from transformer_jax.errors import UserError
-from transformer_jax.workdir import WorkDir, config_file, default_workdir, run_and_checkpoint
+from transformer_jax.runs.workdir import WorkDir, config_file, default_workdir, run_and_checkpoint
 
 CONFIG = """
 from transformer_jax.config import Experiment
-from transformer_jax.door import door
+from transformer_jax.config.convert import door
 def get_config(word=""):
     config = door(Experiment())
     config.seed = 7 if word == "seven" else 3

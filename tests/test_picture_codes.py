@@ -10,15 +10,15 @@ from itself import scores_tested
 from tiny import RUN
 
 import transformer_jax
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import ModelConfig, ObjectiveConfig, SideConfig, SourceConfig
 from transformer_jax.data import sources
-from transformer_jax.errors import UserError
 from transformer_jax.experiments import train
 from transformer_jax.models.build import build
 from transformer_jax.reports.report import gather
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 RNG = np.random.default_rng(0)
 PICTURES = (RNG.integers(0, 2, (40, 2, 2)) * 255).astype(np.uint8).repeat(4, 1).repeat(4, 2)

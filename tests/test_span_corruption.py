@@ -9,11 +9,11 @@ from starts import start_at_random
 from tiny import RUN
 
 import transformer_jax
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate, score
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 SIX = dataclasses.replace(
     RUN,

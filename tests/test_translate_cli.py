@@ -22,9 +22,9 @@ import pytest
 from tiny import random_params
 
 import transformer_jax
-from transformer_jax import progress
 from transformer_jax.api import load_ensemble
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.base import progress
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate, lines
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
@@ -37,9 +37,9 @@ from transformer_jax.config import (
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "small", "dogs"]
 LINES = [f"{a} {b}" for a in WORDS for b in WORDS]

@@ -11,12 +11,12 @@ from starts import start_at_random
 from tiny import RUN
 
 import transformer_jax
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import compare, evaluate, score
 from transformer_jax.config import Experiment, InitConfig, ObjectiveConfig, SideConfig
-from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
 from transformer_jax.reports import runs as reports
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 TOPICS = {
     "SEA": ["boat", "wave", "harbour", "sail", "fish", "tide"],

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from transformer_jax.base.disk import cache_dir, write_text
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import program
 from transformer_jax.config import Experiment, TokenizerConfig
+from transformer_jax.config.convert import from_json, to_json
 from transformer_jax.data.codecs.pair import train_pair
-from transformer_jax.disk import cache_dir, write_text
-from transformer_jax.door import from_json, to_json
-from transformer_jax.errors import UserError
-from transformer_jax.workdir import (
+from transformer_jax.runs.workdir import (
     WorkDir,
     WorkDirGone,
     append_row,
@@ -110,7 +110,7 @@ def test_a_second_claim_is_refused_while_the_first_lasts(tmp_path):
 
 def test_the_claim_of_another_process_ends_with_the_process(tmp_path):
     program = (
-        "import sys; from transformer_jax.workdir import WorkDir, Experiment\n"
+        "import sys; from transformer_jax.runs.workdir import WorkDir, Experiment\n"
         "with WorkDir(sys.argv[1]).claim(Experiment()): print('claimed', flush=True); input()"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from pairs import config_of, rows
 
+from transformer_jax.base.vocabulary import EOS, UNK
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -34,7 +35,6 @@ from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.state import abstract_state
-from transformer_jax.vocabulary import EOS, UNK
 
 VOCAB = 30
 TRANSLATE = Translate()

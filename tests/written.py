@@ -15,12 +15,12 @@ from transformer_jax.config import (
     ObjectiveConfig,
     TokenizerConfig,
 )
+from transformer_jax.config.convert import to_json
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.door import to_json
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.evaluation.run import digest
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
-from transformer_jax.workdir import WorkDir, append_row
+from transformer_jax.runs.workdir import WorkDir, append_row
 
 HOSTILE = [
     "<script>window.harmed = 1</script>",

@@ -12,10 +12,10 @@ _HOMES = {
     "Experiment": "config",
     "TrainedEnsemble": "api",
     "TrainedModel": "api",
-    "admit": "parts",
+    "admit": "config.parts",
     "load": "api",
     "load_ensemble": "api",
-    "parse": "door",
+    "parse": "config.convert",
     "save_average": "api",
 }
 __all__ = list(_HOMES)

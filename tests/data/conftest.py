@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from transformer_jax.base.vocabulary import EOS, RESERVED
 from transformer_jax.config import DataConfig
 from transformer_jax.data import spelled_numbers
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.vocabulary import EOS, RESERVED
 
 
 @pytest.fixture(scope="session")

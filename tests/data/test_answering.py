@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.answering import Answer
@@ -14,8 +16,6 @@ from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.questions import Asked, answers_of
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore, open_store
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS
 
 ANSWER = Answer()
 WORDS = ["red", "green", "house", "tree", "river", "hill", "bird"]

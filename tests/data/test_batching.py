@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.batching import (
@@ -27,8 +29,6 @@ from transformer_jax.data.mixing import Mixture
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.packing import first_fit
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS
 
 TRANSLATE = Translate()
 CONFIG = DataConfig(max_length=40, tokens_per_batch=700, num_buckets=3, rows_divisible_by=4)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.choices.objectives import OBJECTIVES as KNOWN
 from transformer_jax.data.batch import Batch, Ragged, one_per_row
@@ -19,7 +20,6 @@ from transformer_jax.data.mixing import mixture_of
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
 
 DATA = DataConfig(
     train=("one", "other"), max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from transformer_jax.config import (
     DataConfig,
     Experiment,
@@ -35,8 +37,6 @@ from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_siz
 from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.data.token_store import open_store
 from transformer_jax.decoding.text import attention
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
 NOT_ANY_TEXT = ("trees", "fen", "board")  # they encode languages of their own

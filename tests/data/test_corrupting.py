@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, OURS, PAD
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
 from transformer_jax.data.batching import BucketPlan
@@ -24,8 +26,6 @@ from transformer_jax.data.random import Draw
 from transformer_jax.data.spans import Spans
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.prompts import PROMPTS
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, OURS, PAD
 
 MASK, STOP, FIRST, TEXT = 4, 5, 100, 1000  # <mask>, full stop, <extra_id_0>, first piece of a text
 CODEC: Any = SimpleNamespace(

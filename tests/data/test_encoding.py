@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data import token_store
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
@@ -19,7 +20,6 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.data.store_files import GrowingSide, intact
 from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Frame, open_store
-from transformer_jax.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data import lines, sources, spelled_numbers
 from transformer_jax.data.files import read_lines
@@ -16,7 +17,6 @@ from transformer_jax.data.fingerprint import fingerprint
 from transformer_jax.data.lines import Lines, lines_of
 from transformer_jax.data.spelled_numbers import Spelled
 from transformer_jax.data.texts import Texts, joined, prefixed
-from transformer_jax.errors import UserError
 
 ENDINGS = [b"", b"\n", b"a", b"a\n\n", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfone\ntwo",
            "grün\r\nb\rc\u2028d\n\nend".encode()]  # fmt: skip

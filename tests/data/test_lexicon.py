@@ -5,11 +5,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data import lexicon
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.lexicon import Lexicon, estimate, passes, sample
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
 
 SIZES = SOURCES, TARGETS = 9, 12
 RNG = np.random.default_rng(0)

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import DataConfig
+from transformer_jax.config.convert import parse
 from transformer_jax.data import listops, sources
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
 from transformer_jax.experiments.prepare import prepare
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 SHORT = DataConfig(
     source="listops", source_language="text", target_language="value", num_examples=(400, 30, 30),

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import DataConfig, DecodingConfig, ObjectiveConfig
 from transformer_jax.data.batch import Ragged, one_per_row
 from transformer_jax.data.codecs.codec import special_of
@@ -24,9 +26,7 @@ from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.decoding.text.score import _units
 from transformer_jax.decoding.text.searching import make_search
 from transformer_jax.decoding.text.streaming import Alone
-from transformer_jax.errors import UserError
 from transformer_jax.export.stablehlo import _padding
-from transformer_jax.vocabulary import Special
 
 WORDS = {"a": 0, "b": 1, "c": 2, "<end>": 3, "[MASK]": 4, "<extra_id_0>": 5, "<extra_id_1>": 6}
 LM = ObjectiveConfig("language_model", window=4)

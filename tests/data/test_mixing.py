@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.choices.objectives import JOINS
 from transformer_jax.config.choices.objectives import OBJECTIVES as KNOWN
@@ -15,7 +16,6 @@ from transformer_jax.data.batching import PLANS, BucketPlan, fixed_batches
 from transformer_jax.data.mixing import Once, describe, mixture_of, part_of, shares
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
 
 SIZES = {"large": 400, "middle": 60, "small": 10}
 DATA = DataConfig(

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged, one_per_row
 from transformer_jax.data.batching import PLANS, BatchSource, blank
@@ -14,8 +16,6 @@ from transformer_jax.data.codecs.codec import SPECIAL
 from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS
 
 MASK, FIRST, SIZE = 4, 10, 40_000
 CODEC: Any = SimpleNamespace(size=SIZE, special={**SPECIAL, "mask": MASK})

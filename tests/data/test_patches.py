@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
     DataConfig,
     ModelConfig,
@@ -21,7 +22,6 @@ from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import open_store
-from transformer_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
 PICTURES = RNG.integers(0, 256, (7, 8, 12, 3), np.uint8)

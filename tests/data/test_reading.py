@@ -7,6 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, UNK
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data.batch import Batch, Ragged, one_per_row
 from transformer_jax.data.batching import BucketPlan, PackPlan, blank
@@ -16,8 +18,6 @@ from transformer_jax.data.labelling import Classify
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import MaskedLM, one_by_one
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, UNK
 
 MASK, SIZE = 4, 200
 STARTS = np.arange(SIZE) % 3 == 0  # every third id starts a word

@@ -13,6 +13,7 @@ from scipy import stats
 from tiny import RUN, random_params
 
 import transformer_jax
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate, plot_forecast
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
@@ -29,14 +30,13 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.forecasting import Forecast
 from transformer_jax.data.token_store import TokenStore, open_store
 from transformer_jax.decoding.series import forecasts
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.naive import Ridge, seasonal, windows
 from transformer_jax.experiments import train
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.nn.distributions import DISTRIBUTIONS
 from transformer_jax.plots.forecast import draw
 from transformer_jax.reports.report import gather
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 ROWS, CHANNELS = 120, 3
 RNG = np.random.default_rng(0)

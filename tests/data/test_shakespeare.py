@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import Experiment
+from transformer_jax.config.convert import parse
 from transformer_jax.data.batching import BatchSource, fixed_batches
-from transformer_jax.door import parse
 from transformer_jax.evaluation.validation import text_units
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 ROOT = Path(__file__).parents[2]
 TEXT = "To be, or not to be,\n\nthat is the question:\n" * 30

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data import sources, spelled_numbers
-from transformer_jax.errors import UserError
 
 CONFIG = DataConfig(
     source="spelled_numbers", source_language="de", target_language="en",

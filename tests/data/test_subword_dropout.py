@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan, items_of
@@ -13,7 +14,6 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.subwords import Subwords, train
 from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
 from transformer_jax.data.token_store import TokenStore, open_store, select
-from transformer_jax.vocabulary import EOS
 
 UNKNOWN = ["ein 漢字 zwei", "", "  ", "x漢", "漢 漢", "<0x41> <s> </s>"]
 

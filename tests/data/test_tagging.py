@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, UNK
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data import labelled, sources
 from transformer_jax.data.batch import Ragged, one_per_row
@@ -16,8 +18,6 @@ from transformer_jax.data.encoding import encode_words
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.tagging import Tag
 from transformer_jax.data.token_store import TokenStore, open_store
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, UNK
 
 TAG = Tag()
 DATA = DataConfig(max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4)

@@ -8,10 +8,10 @@ import pytest
 import tensorflow_datasets as tfds
 from tensorflow_datasets.testing import mocking
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data import sources
 from transformer_jax.data import tfds as source
-from transformer_jax.errors import UserError
 
 ROWS = {"train": 25, "validation": 3}
 

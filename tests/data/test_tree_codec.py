@@ -4,13 +4,13 @@ import json
 
 import pytest
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import EOS, UNK
 from transformer_jax.config import DataConfig, Experiment, ModelConfig, SideConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.codecs.trees import Trees, check_pairs, fault, train
-from transformer_jax.errors import UserError
 from transformer_jax.experiments.prepare import prepare
-from transformer_jax.vocabulary import EOS, UNK
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 TREES = ["(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S", "(FRAG XX )FRAG", ""]
 CONFIG = TokenizerConfig()

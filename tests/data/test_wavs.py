@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batch import one_per_row
@@ -20,7 +21,6 @@ from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import TokenStore, open_store
 from transformer_jax.data.wav_files import open_sound
-from transformer_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
 NAMES = ["0_ann_0.wav", "1_ann_0.wav", "0_bob_0.wav", "2_bob_7.wav"]

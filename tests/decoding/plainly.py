@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from decoding.toy import Toy
 
+from transformer_jax.base.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.state import NOTHING, SearchRequest, complete
-from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
 
 PENALTIES = {
     "gnmt": lambda length, alpha: ((5 + length) / 6) ** alpha,

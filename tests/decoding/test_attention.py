@@ -10,6 +10,7 @@ import pytest
 from decoding.lines import LINES, parts
 from tiny import MODEL, random_params
 
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import (
@@ -20,7 +21,6 @@ from transformer_jax.decoding.text.attention import (
 )
 from transformer_jax.models.build import build
 from transformer_jax.nn.view import cross_view, self_view
-from transformer_jax.vocabulary import BOS, EOS
 
 PAIR = "two men walk", "the dog runs"
 

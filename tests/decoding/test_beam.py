@@ -10,12 +10,12 @@ from decoding.toy import Together, Toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_jax.base.vocabulary import EOS, UNK
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
-from transformer_jax.vocabulary import EOS, UNK
 
 TOY, LARGER = Toy(), Toy(vocab=7)
 ROWS, LIMIT = 60, 5

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from tiny import random_params
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, PAD
 from transformer_jax.config import DecodingConfig, ModelConfig, ObjectiveConfig, SourceConfig
 from transformer_jax.config import TokenizerConfig as Pieces
 from transformer_jax.data.batch import Batch, Side
@@ -14,9 +16,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import BOS, PAD
 
 SIDE = SourceConfig("log_mel", sample_rate=8000, n_fft=32, hop_length=16, num_mels=5)
 TOKENIZERS = TokenizerPair(log_mel.train(SIDE, []), characters.train(Pieces(), ["abcd"], ()))

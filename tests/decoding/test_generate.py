@@ -12,6 +12,8 @@ import pytest
 from tiny import MODEL as TINY
 from tiny import VARIANTS, make
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, PAD
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs import characters
@@ -21,9 +23,7 @@ from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.searching import room_behind
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import BOS, EOS, PAD
 
 CODEC = characters.train(TokenizerConfig(), [string.ascii_lowercase])  # 30 pieces, as tiny's VOCAB
 MODEL = dataclasses.replace(VARIANTS["decoder"], positions="learned", max_positions=24)

@@ -8,12 +8,12 @@ import pytest
 from decoding.test_generate import CODEC, LINES, PREFIX, WINDOWS, made
 from tiny import MODEL, VOCAB, make, random_params
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.score import score_pairs, score_texts
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 
 PAIR = TokenizerPair(CODEC, CODEC)

@@ -12,6 +12,8 @@ from decoding.lines import BEAM, EXTRA, assert_same, parts
 from decoding.toy import Toy
 from tiny import MODEL
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.beam import BeamSearch
@@ -20,8 +22,6 @@ from transformer_jax.decoding.search.state import NOTHING, complete
 from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import EOS
 
 LINES = lines.LINES[:-1]  # short ones, so that all fit in one batch
 SAMPLING = DecodingConfig(

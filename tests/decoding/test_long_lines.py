@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import MODEL, random_params
 
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.decoding.text import long_lines
 from transformer_jax.decoding.text.long_lines import alike, split, words_before
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation, join
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import EOS
 
 LONGEST = 12
 LONG = " ".join(LINES * 2)

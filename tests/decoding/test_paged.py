@@ -10,6 +10,8 @@ from decoding.test_generate import CODEC, FILES
 from decoding.test_prompt_cache import MODEL as MIXED
 from tiny import VARIANTS, VOCAB, random_params
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, UNK
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.blocks import Blocks
 from transformer_jax.decoding.batching.paged import PagedStream
@@ -18,11 +20,9 @@ from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.state import SearchRequest, complete
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.searching import check_pages
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.pages import Pages
-from transformer_jax.vocabulary import BOS, UNK
 
 CONFIG = dataclasses.replace(
     VARIANTS["llama"], num_decoder_layers=2, decoder_pattern=("full", "latent"), latent_size=4,

@@ -11,11 +11,11 @@ import pytest
 from decoding.test_generate import CODEC, FILES, GREEDY
 from tiny import VARIANTS, VOCAB, random_params
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.prompt_cache import PromptCache, digest
 from transformer_jax.decoding.text.prompt_files import PromptFiles
 from transformer_jax.decoding.text.searching import Draft
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 
 # One layer with keys and values, one with a state.

@@ -11,10 +11,10 @@ from decoding.plainly import may_follow, run, score
 from decoding.toy import Toy
 from scipy import stats
 
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.sampling import Sampling, nucleus
-from transformer_jax.vocabulary import EOS
 
 TOY, ROWS, WIDTH = Toy(vocab=6), 128, 64
 CASES = {

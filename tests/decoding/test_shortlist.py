@@ -15,6 +15,8 @@ from decoding.test_lines import LINES, ToyModel
 from decoding.toy import Toy
 from tiny import RECURRENT, VARIANTS, VOCAB, Stepping, alone, make, random_store
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import UNK, Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.lexicon import Lexicon
@@ -22,8 +24,6 @@ from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.columns import columns_of, marked, pieces_of
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import UNK, Special
 
 ALL = list(range(LARGER.vocab))
 SEARCHES = {

@@ -19,7 +19,7 @@ from decoding.test_generate import (
     prompts_of,
 )
 
-from transformer_jax.vocabulary import BOS, EOS, PAD
+from transformer_jax.base.vocabulary import BOS, EOS, PAD
 
 LENGTH = 45  # pieces: the window slides twice
 ENDLESS = dataclasses.replace(GREEDY, forbidden=("</s>",))

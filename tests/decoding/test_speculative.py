@@ -14,6 +14,7 @@ from decoding.toy import Toy
 from scipy import stats
 from tiny import MODEL, VARIANTS, VOCAB, random_params
 
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.acceptance import Acceptance
@@ -24,7 +25,6 @@ from transformer_jax.decoding.search.state import run as advanced
 from transformer_jax.decoding.stepper import Drafted
 from transformer_jax.decoding.text.searching import stepper_maker
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import UNK
 
 OTHER = Toy(vocab=TOY.vocab, salt=1)
 DRAFTS = {

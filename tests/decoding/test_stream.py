@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh
 
+from transformer_jax.base.vocabulary import BOS, UNK
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching import stream as room
 from transformer_jax.decoding.batching.batch_shapes import BatchShape, batch_shapes
@@ -20,7 +21,6 @@ from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.speculative import ByModel, Speculative
 from transformer_jax.decoding.stepper import Drafted
-from transformer_jax.vocabulary import BOS, UNK
 
 TOY, LONGEST, MOST = Toy(vocab=9), 6, 9
 SEARCHES = {

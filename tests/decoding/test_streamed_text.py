@@ -8,12 +8,12 @@ import random
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from transformer_jax.base.vocabulary import EOS, RESERVED
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs import characters, fen, subwords, utf8, wordpiece, words
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, Codec, settled
 from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.decoding.text.streaming import Parts, cut
-from transformer_jax.vocabulary import EOS, RESERVED
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 WORDS = ["▁a", "▁", "b", "▁.", "▁n", "'", "t", "▁'", "s", "ve", "▁never", "é", ".", ",", "▁ '"]

@@ -9,14 +9,14 @@ from tiny import MODEL as TINY
 from tiny import make
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
 from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.streaming import cut, held_back
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS
 
 ONE = dataclasses.replace(SAMPLES, num_samples=1)
 DRAFTED = dataclasses.replace(GREEDY, draft="ngram")

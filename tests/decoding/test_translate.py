@@ -9,15 +9,15 @@ import pytest
 from decoding.lines import BEAM, CLOSE, EXTRA, GREEDY, LINES, assert_same, parts
 from tiny import TRANSLATE, random_params
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.data.batch import Ragged, one_per_row
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.batching import stream
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.text.score import score_pairs
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import EOS
 
 CONFIGS = {"greedy": GREEDY, "beam": BEAM}
 

@@ -13,6 +13,8 @@ from decoding.plainly import run
 from decoding.toy import Toy
 from tiny import MODEL, random_params
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import DecodingConfig, TokenizerConfig
 from transformer_jax.data.codecs import trees
 from transformer_jax.data.codecs.pair import train_pair
@@ -22,9 +24,7 @@ from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.state import SearchRequest, blank
 from transformer_jax.decoding.search.trees import TreeConstraint
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import BOS, EOS
 
 # Some trees have more words than CODEC has numbers; UNNUMBERED, with one, is as codecs once were.
 CODEC = trees.train(TokenizerConfig(), ["(A XX (B XX )B )A"])

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Int, UInt
+from transformer_jax.base.arrays import Array, Bool, Int, UInt
+from transformer_jax.base.vocabulary import BOS
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.vocabulary import BOS
 
 
 def stir(x):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from trainer import finish, write_corpus
 
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 
 @pytest.mark.e2e

@@ -8,7 +8,7 @@ import time
 import pytest
 from trainer import assert_same_end, finish, read_steps, start, write_corpus
 
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 # 2.6 million numbers: a checkpoint, with parameters and both moments of Adam, is at most 32 MB.
 LARGE = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainer import CACHE, SMALL, assert_same_run, finish, read_steps, start, stop, write_corpus
 
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 
 class Killed:

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import CheckpointConfig, DataConfig
 from transformer_jax.data import spelled_numbers
-from transformer_jax.integrity import checksums
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.integrity import checksums
+from transformer_jax.runs.workdir import WorkDir
 
 ROOT = Path(__file__).parents[2]
 SMALL = {

@@ -6,9 +6,9 @@ import jiwer
 import pytest
 import sacrebleu
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import EvaluationConfig
-from transformer_jax.directions import TRANSLATION
-from transformer_jax.errors import UserError
+from transformer_jax.config.metrics import TRANSLATION
 from transformer_jax.evaluation.metrics import METRICS, check, exact_match, score, unsuited
 from transformer_jax.reports.units import units
 

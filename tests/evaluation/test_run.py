@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 from tiny import RUN, VARIANTS, make
 
+from transformer_jax.base.disk import DiskError
 from transformer_jax.config import DecodingConfig, Experiment, TokenizerConfig
 from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.translation import Translation
-from transformer_jax.disk import DiskError
 from transformer_jax.evaluation import run
 from transformer_jax.evaluation.run import evaluate
 from transformer_jax.evaluation.sentences import describe

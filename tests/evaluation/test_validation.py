@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tiny import MODEL, RUN, VOCAB, random_params, random_store
 from written import with_field
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -22,7 +23,6 @@ from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding import weights
 from transformer_jax.decoding.text.searching import held
 from transformer_jax.decoding.text.translate import NO_TRANSLATION
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
 from transformer_jax.evaluation.validation import make_validation, notes, selected, warnings
 from transformer_jax.models import lora

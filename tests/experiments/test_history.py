@@ -5,7 +5,7 @@ import re
 import subprocess
 
 from transformer_jax.experiments import history
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 
 def test_versions_commit_and_machine_are_recorded():

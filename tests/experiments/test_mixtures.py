@@ -8,6 +8,7 @@ import pytest
 from tiny import RUN, random_params
 
 from transformer_jax.api.trained import TrainedModel
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BatchSource
@@ -16,8 +17,7 @@ from transformer_jax.decoding.text.score import log_probs_of
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.experiments.prepare import describe, prepare
 from transformer_jax.models.build import build_for
-from transformer_jax.vocabulary import BOS, EOS
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 SHARED = {
     "model": dataclasses.replace(RUN.model, architecture="decoder", num_encoder_layers=6),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny import MODEL, VOCAB
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
     CheckpointConfig,
@@ -27,7 +28,6 @@ from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import PLANS, Shape
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
 from transformer_jax.training.cost import longest_shape, roughly, step_cost
 from transformer_jax.training.heartbeat import duration
@@ -186,7 +186,8 @@ def test_command(tmp_path, capsys):
     """It prints counts, what this machine's compiler says, a GPU, and how to get TPU figures."""
     config = tmp_path / "small.py"
     config.write_text(
-        "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n"
+        "from transformer_jax.config import Experiment\n"
+        "from transformer_jax.config.convert import door\n"
         "def get_config():\n    return door(Experiment())\n"
     )
     fields = {

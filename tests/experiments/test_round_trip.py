@@ -7,10 +7,10 @@ import pytest
 from tiny import RUN
 
 from transformer_jax.config import Experiment, SideConfig, SourceConfig, TokenizerConfig
+from transformer_jax.config.convert import door, override, parse
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
-from transformer_jax.door import door, override, parse
 from transformer_jax.experiments import round_trip
 from transformer_jax.experiments.round_trip import kept, notes_and_warnings
 

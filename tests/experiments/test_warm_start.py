@@ -17,7 +17,7 @@ from tiny import MODEL, RUN, VOCAB, alone, random_params, random_store
 
 from transformer_jax.api import load
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
     DataConfig,
     InitConfig,
@@ -27,13 +27,13 @@ from transformer_jax.config import (
 )
 from transformer_jax.data import sources
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, train_pair
-from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
 from transformer_jax.experiments import warm_start
 from transformer_jax.models.build import build, build_for, init_params
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.training import selected
 from transformer_jax.training.state import TrainState
-from transformer_jax.workdir import WorkDir
 
 SMALL = dataclasses.replace(
     RUN,

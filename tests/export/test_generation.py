@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 from tiny import VARIANTS, make
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, PAD
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -17,11 +19,9 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.codecs.characters import train
 from transformer_jax.decoding.text.generate import Generator
-from transformer_jax.errors import UserError
 from transformer_jax.export.ctranslate2.search_options import options, unwritten
 from transformer_jax.export.huggingface import generation, settings
 from transformer_jax.export.huggingface.families import MARIAN
-from transformer_jax.vocabulary import BOS, EOS, PAD
 
 CODEC = train(TokenizerConfig(), ["abcdefgh"])
 POWER = DecodingConfig(length_penalty="power", alpha=1.0)

@@ -19,7 +19,9 @@ from tiny import MODEL, VOCAB, random_params
 from tokenizers import Tokenizer, processors
 from tokenizers.models import BPE
 
-from transformer_jax.allowed import ANY
+from transformer_jax.base.disk import DiskError, writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -32,10 +34,9 @@ from transformer_jax.config import (
     SourceConfig,
     TokenizerConfig,
 )
+from transformer_jax.config.allowed import ANY
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.decoding.text.prompts import PROMPTS
-from transformer_jax.disk import DiskError, writing
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import settings, special_ids, tensors, tokenizer_json
 from transformer_jax.export.huggingface.directory import family_of, read
 from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA, T5
@@ -49,7 +50,6 @@ from transformer_jax.export.huggingface.family import (
 )
 from transformer_jax.models.build import build
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.vocabulary import BOS
 
 
 def of(family, **fields) -> ModelConfig:

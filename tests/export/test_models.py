@@ -9,11 +9,11 @@ import pytest
 from declared import choices, later, unworded, with_value
 from tiny import MODEL
 
-from transformer_jax.allowed import ANY
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig, ObjectiveConfig
+from transformer_jax.config.allowed import ANY
 from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.data.codecs.pair import CODECS
-from transformer_jax.errors import UserError
 from transformer_jax.export.ctranslate2 import settings
 
 # With absolute and relative positions both "none", either can be varied.

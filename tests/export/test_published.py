@@ -13,8 +13,8 @@ from export.test_huggingface import of
 from safetensors.numpy import save_file
 from tiny import VOCAB, random_params
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.directory import read
 from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA

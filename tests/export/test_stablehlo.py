@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 from tiny import MODEL, RECURRENT, random_params
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import (
     CheckpointConfig,
@@ -22,10 +23,9 @@ from transformer_jax.config import (
     SourceConfig,
     TokenizerConfig,
 )
+from transformer_jax.config.convert import parse
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
 from transformer_jax.export import stablehlo
 from transformer_jax.models.build import build_for
 

@@ -21,11 +21,11 @@ from starts import start_at_random
 from transformer_jax.api import load
 from transformer_jax.cli import inspect
 from transformer_jax.config import Experiment
-from transformer_jax.door import from_json, to_json
+from transformer_jax.config.convert import from_json, to_json
 from transformer_jax.experiments import train as runs
+from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loop import Outcome
-from transformer_jax.workdir import WorkDir, read_rows
 
 HERE = Path(__file__).parent / "old_workdir"
 THEN = json.loads((HERE / "continuation.json").read_text())

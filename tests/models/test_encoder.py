@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, random_params
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_texts
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
-from transformer_jax.vocabulary import UNK
 
 CONFIG = dataclasses.replace(
     MODEL, architecture="encoder", num_decoder_layers=6, token_types=2, input_norm=True,

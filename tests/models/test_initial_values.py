@@ -11,9 +11,9 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from tiny import MODEL, VOCAB
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import MixerKind, ModelConfig
 from transformer_jax.config.choices.mixers import MIXERS, WITHIN
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build, init_params, roles_of
 from transformer_jax.models.initial_values import INITIALIZERS, restarted
 from transformer_jax.nn.residual import deep_norm

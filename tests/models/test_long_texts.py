@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tiny import VOCAB, Stepping, random_params
 
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import UNK
 
 MODEL = ModelConfig(
     architecture="decoder", d_model=8, d_ff=8, num_heads=2, num_encoder_layers=6,

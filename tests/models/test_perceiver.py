@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from tiny import MODEL, VOCAB, random_params
 
-from transformer_jax import counting
+from transformer_jax.base import counting
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.build import abstract_params, build
 

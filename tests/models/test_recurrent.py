@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tiny import RECURRENT, VOCAB, Stepping, alone, logits_of, make, random_store
 
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import TrainingConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Keys
 from transformer_jax.training.step import batch_sums
-from transformer_jax.vocabulary import UNK
 
 STORE = random_store([(5, 6), (3, 6)])
 TIGHT, LOOSE = alone(STORE, 2, 5, 6), alone(STORE, 3, 9, 8)

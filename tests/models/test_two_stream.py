@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, logits_of, random_params
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DecodingConfig, ModelConfig, ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_texts, validation_log_probs
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
-from transformer_jax.vocabulary import UNK
 
 CONFIG = dataclasses.replace(
     MODEL, architecture="two_stream", num_encoder_layers=6, num_decoder_layers=2,

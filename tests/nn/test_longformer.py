@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax import counting
+from transformer_jax.base import counting
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.mixers.longformer import Longformer
 from transformer_jax.nn.view import self_view

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax import arrays
+from transformer_jax.base import arrays
 from transformer_jax.nn import lookup
 
 

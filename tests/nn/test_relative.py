@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
-from transformer_jax.errors import UserError
 from transformer_jax.nn.positions import Sinusoidal, SinusoidalTensor2Tensor
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.relative_trained import t5_buckets

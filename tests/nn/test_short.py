@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.counting import operations, program
+from transformer_jax.base.counting import operations, program
 from transformer_jax.nn.mixers import dense, fused, short
 from transformer_jax.nn.view import View, cross_view, self_view
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from tiny import logits_of, random_params
 
-from transformer_jax.allowed import ANY
+from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.allowed import ANY
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs.codec import SPELLED
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.export.ctranslate2 import directory, settings
 from transformer_jax.models.build import build
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.vocabulary import BOS, EOS
 
 pytestmark = pytest.mark.oracle
 

@@ -36,7 +36,7 @@ from transformer_jax.data.questions import Asked
 from transformer_jax.decoding.text.tag import tag
 from transformer_jax.experiments import train as runs
 from transformer_jax.export.huggingface.tensors import in_own_unit
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 pytestmark = pytest.mark.oracle
 WORDS = ["good", "bad", "film", "plot", "a", "the", "is", "was"]

@@ -8,7 +8,7 @@ import pytest
 from export.test_huggingface import of
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 from transformer_jax.export.huggingface.families import FAMILIES
 from transformer_jax.export.huggingface.family import Fixed, Word, from_words, to_words
 

@@ -20,13 +20,13 @@ from oracle.decoders import widen
 from oracle.families import FAST, VOCAB, in_float64, peer, written
 
 import transformer_jax.export.huggingface.directory as hf
+from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.decoding.search.state import SearchRequest, complete
 from transformer_jax.decoding.text.searching import make_search, until_eos
 from transformer_jax.export.huggingface.families import FAMILIES
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import Special
 
 pytestmark = pytest.mark.oracle
 ROWS, READ, LIMIT = 16, 6, 10

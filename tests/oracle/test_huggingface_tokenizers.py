@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import transformer_jax.export.huggingface.directory as hf
 from transformer_jax.api import load
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import tokenizer_json
 from transformer_jax.export.huggingface.workdir import import_into
 

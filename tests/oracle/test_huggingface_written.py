@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, processors
 
 import transformer_jax.export.huggingface.directory as hf
 from transformer_jax.api.load import load
+from transformer_jax.base.vocabulary import BOS, EOS, PAD
 from transformer_jax.config import (
     DataConfig,
     DecodingConfig,
@@ -29,7 +30,6 @@ from transformer_jax.config import (
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.export.huggingface.directory import export
 from transformer_jax.export.huggingface.workdir import import_into
-from transformer_jax.vocabulary import BOS, EOS, PAD
 
 pytestmark = pytest.mark.oracle
 CHAT = "<|im_end|>"

@@ -9,6 +9,7 @@ import pytest
 from oracle.compare import as_tree, shapes
 from oracle.weights import TRANSFORMERS, from_torch
 
+from transformer_jax.base.vocabulary import EOS, UNK
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
@@ -16,7 +17,6 @@ from transformer_jax.decoding.search.speculative import ByModel, Speculative
 from transformer_jax.decoding.search.state import NEVER, NOTHING, SearchRequest, complete
 from transformer_jax.decoding.stepper import Drafted
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import EOS, UNK
 
 pytestmark = pytest.mark.oracle
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.decoding.text.attention import CrossAttention
-from transformer_jax.errors import UserError
 from transformer_jax.plots.attention import draw
 from transformer_jax.plots.picture import SUFFIXES, check_suffix
 

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 from written import EXPERIMENT, trained, with_field
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.main import dispatch
-from transformer_jax.errors import UserError
 from transformer_jax.plots.curves import ACROSS, TITLES, draw
 from transformer_jax.plots.picture import SUFFIXES
 from transformer_jax.reports import runs

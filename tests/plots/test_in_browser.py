@@ -12,7 +12,7 @@ from written import EXPERIMENT, HOSTILE, PLAIN, predicted, scored, trained, with
 
 from transformer_jax.plots.page import render
 from transformer_jax.reports.report import gather
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install -e '.[browser]', and Chromium"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_variants
-from transformer_jax.directions import Metric
-from transformer_jax.errors import UserError
+from transformer_jax.config.metrics import Metric
 from transformer_jax.plots.picture import SUFFIXES
 from transformer_jax.plots.sweep import TITLES, draw_rows
 from transformer_jax.sweeps.table import Row

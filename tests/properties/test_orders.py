@@ -19,10 +19,10 @@ from tiny import (
     random_store,
 )
 
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
-from transformer_jax.vocabulary import UNK
 
 # As many rows as in the other property tests: programs of one shape are compiled only once.
 BATCH = alone(random_store([(5, 6), (3, 2), (6, 4)] * 2), 6, 6, 6)

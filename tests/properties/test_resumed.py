@@ -16,18 +16,18 @@ from starts import start_at_random
 from tiny import RUN
 
 from transformer_jax.api import load
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, ObjectiveConfig, TrainingConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batching import BatchSource
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.sources import Corpus
-from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir, append_row, read_rows, write_rows
 from transformer_jax.training import loop, programs
 from transformer_jax.training import step as step_module
 from transformer_jax.training.loop import Outcome
-from transformer_jax.workdir import WorkDir, append_row, read_rows, write_rows
 
 SIX = dataclasses.replace(
     RUN,

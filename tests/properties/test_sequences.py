@@ -21,12 +21,12 @@ from tiny import (
     random_store,
 )
 
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DataConfig, TrainingConfig
 from transformer_jax.data.batch import Batch, Target
 from transformer_jax.data.batching import PackPlan
 from transformer_jax.training.loss import loss_sums
 from transformer_jax.training.step import batch_sums
-from transformer_jax.vocabulary import UNK
 
 LENGTHS = [(2, 5), (6, 6), (4, 2), (3, 6), (6, 3), (1, 1)]
 STORE = random_store(LENGTHS)

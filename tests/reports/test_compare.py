@@ -10,15 +10,15 @@ import sys
 
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import compare as command
 from transformer_jax.cli import inspect
 from transformer_jax.config import EvaluationConfig, Experiment
-from transformer_jax.door import to_json
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import to_json
 from transformer_jax.evaluation.run import digest
 from transformer_jax.reports.compare import differences, paired_tests
 from transformer_jax.reports.systems import read_system
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 WORDS = [
     "the",

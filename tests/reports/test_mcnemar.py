@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import compare
 from transformer_jax.config import (
     CheckpointConfig,
@@ -18,13 +19,12 @@ from transformer_jax.config import (
     SideConfig,
     TokenizerConfig,
 )
-from transformer_jax.door import to_json
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import to_json
 from transformer_jax.evaluation.run import digest
 from transformer_jax.reports.compare import shown_p
 from transformer_jax.reports.mcnemar import of_shares, p_value
 from transformer_jax.reports.report import gather
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 LABELS = [("pos", "neg")[i % 2] for i in range(200)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from transformer_jax.directions import PREDICTION, TRANSLATION
+from transformer_jax.config.metrics import PREDICTION, TRANSLATION
 from transformer_jax.reports import paired
 from transformer_jax.reports.paired import blocks, half_interval, of_sums, resampled, value
 from transformer_jax.reports.units import UNITS, correlation, ranks

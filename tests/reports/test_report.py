@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written import EXPERIMENT, HOSTILE, PLAIN, START, predicted, scored, trained, with_field
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.cli.main import dispatch
@@ -19,10 +20,9 @@ from transformer_jax.config import (
     ModelConfig,
     SideConfig,
 )
+from transformer_jax.config.convert import from_json, parse
+from transformer_jax.config.metrics import TRANSLATION, VALIDATION, in_nats, validation
 from transformer_jax.data.objectives import OBJECTIVES
-from transformer_jax.directions import TRANSLATION, VALIDATION, in_nats, validation
-from transformer_jax.door import from_json, parse
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
 from transformer_jax.plots.page import render, unpack
 from transformer_jax.reports import breakdown, runs, sweep_rows
@@ -32,11 +32,11 @@ from transformer_jax.reports.naming import named
 from transformer_jax.reports.report import gather
 from transformer_jax.reports.systems import read_scored
 from transformer_jax.reports.verdict import verdict
+from transformer_jax.runs.workdir import WorkDir, append_row, read_rows
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import name_of
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.training.other_losses import LOSSES
-from transformer_jax.workdir import WorkDir, append_row, read_rows
 
 REFERENCES = [*PLAIN, *HOSTILE]
 ONE = [line.replace("Hund", "Kater") for line in REFERENCES]

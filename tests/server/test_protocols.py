@@ -11,9 +11,9 @@ from server.conftest import listening, served, stand_in, translator
 from server.test_faults import port_of
 from server.test_limits import Paced
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import serve
 from transformer_jax.decoding.text.translation import Translation
-from transformer_jax.errors import UserError
 from transformer_jax.server import libretranslate, serving
 from transformer_jax.server.model import Served
 from transformer_jax.server.service import Service

@@ -13,7 +13,7 @@ from server.conftest import SETTINGS, served, translator
 from server.test_limits import until
 
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 from transformer_jax.server.model import Served
 from transformer_jax.server.service import Service
 from transformer_jax.training import heartbeat

@@ -22,9 +22,9 @@ import pytest
 from server.conftest import translator, writer
 from server.test_faults import answered_beside, slow_clients
 
-from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 pytestmark = pytest.mark.e2e
 

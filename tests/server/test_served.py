@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from server.conftest import SETTINGS, translator
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, SourceConfig
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.decoding.batching.rows import Sentence
@@ -11,7 +12,6 @@ from transformer_jax.decoding.text import live
 from transformer_jax.decoding.text.live import LivePlan
 from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.errors import UserError
 from transformer_jax.server.model import Served
 
 

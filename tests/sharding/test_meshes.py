@@ -19,6 +19,7 @@ from tiny import (
     random_store,
 )
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
     DataConfig,
     Experiment,
@@ -31,7 +32,6 @@ from transformer_jax.config import (
     TrainingConfig,
 )
 from transformer_jax.data.batch import Batch, Side, Target
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build, roles_of
 from transformer_jax.nn import norm
 from transformer_jax.nn.initializers import named

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from tiny import RUN
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, MeshConfig
-from transformer_jax.door import to_json
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import to_json
 from transformer_jax.experiments import train as runs
+from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sharding.processes import joined
 from transformer_jax.training.loop import Outcome
-from transformer_jax.workdir import WorkDir, read_rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[s
     """Start two processes of train.py with the given number of devices each."""
     config = home / f"{name}.py"
     config.write_text(
-        "from transformer_jax.door import door, from_json\n"
+        "from transformer_jax.config.convert import door, from_json\n"
         f"def get_config():\n    return door(from_json({to_json(experiment)!r}))\n"
     )
     argv = [
@@ -177,7 +177,7 @@ def test_a_signal_to_one_stops_both(home, running, asked):
 
 ALIKE = """
 import sys
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 from transformer_jax.sharding.processes import all_or_none, check_same, joined
 port, me = map(int, sys.argv[1:])
 with joined(f"127.0.0.1:{port}", 2, me):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 from transformer_jax.sweeps.grid import draw, grid, read_axis
 
 

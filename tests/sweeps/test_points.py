@@ -4,10 +4,10 @@ import fcntl
 
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.config import Experiment
-from transformer_jax.door import differences, parse, to_json
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import differences, parse, to_json
 from transformer_jax.sweeps.grid import grid, read_axis
 from transformer_jax.sweeps.points import make_points, shown, value_at
 
@@ -20,7 +20,8 @@ def load(config, overrides) -> Experiment:
 def config(tmp_path) -> str:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n\n\n"
+        "from transformer_jax.config import Experiment\n"
+        "from transformer_jax.config.convert import door\n\n\n"
         "def get_config(variant='plain'):\n"
         "    c = door(Experiment())\n"
         "    c.data.name = variant\n"

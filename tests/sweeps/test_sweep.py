@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import Experiment
-from transformer_jax.door import to_json
+from transformer_jax.config.convert import to_json
+from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sweeps import sweep as sweeps
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import Record, _environment, run
-from transformer_jax.workdir import WorkDir, read_rows
 
 # Stands in for the training program: writes config.json, then runs the given action.
 TRAIN = """

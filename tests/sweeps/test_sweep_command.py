@@ -8,12 +8,12 @@ import by_formula
 import pytest
 from written import EXPERIMENT, trained, with_field
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli import sweep as command
 from transformer_jax.cli import sweep_progress, train
 from transformer_jax.cli.arguments import Parser, load_config
+from transformer_jax.config.convert import parse, to_json
 from transformer_jax.data.codecs.pair import expected_sizes
-from transformer_jax.door import parse, to_json
-from transformer_jax.errors import UserError
 from transformer_jax.sweeps import sweep
 from transformer_jax.sweeps.points import Point
 

@@ -12,7 +12,8 @@ from tiny import MODEL
 
 from transformer_jax.cli.evaluate import adjusted, label
 from transformer_jax.config import Experiment
-from transformer_jax.door import to_json
+from transformer_jax.config.convert import to_json
+from transformer_jax.runs.workdir import WorkDir, append_row
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.scores import score_file
 from transformer_jax.sweeps.sweep import Record
@@ -25,7 +26,6 @@ from transformer_jax.sweeps.table import (
     training_minutes,
     write,
 )
-from transformer_jax.workdir import WorkDir, append_row
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from tiny import TRANSLATE, random_store
 
-from transformer_jax import retention
-from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -30,6 +28,9 @@ from transformer_jax.config import (
     TrainingConfig,
 )
 from transformer_jax.data.batching import BatchSource, BucketPlan, items_of
+from transformer_jax.runs import retention
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir, WorkDirGone, read_rows
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training import heartbeat, loop
 from transformer_jax.training import report as report_module
@@ -39,7 +40,6 @@ from transformer_jax.training.profiling import Times
 from transformer_jax.training.report import Report
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics
-from transformer_jax.workdir import WorkDir, WorkDirGone, read_rows
 
 STORE = random_store([(3, 3)] * 40)
 DATA = DataConfig(max_length=4, tokens_per_batch=32, num_buckets=1)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 
 
 class TrainedEnsemble(TrainedModel):

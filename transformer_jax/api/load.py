@@ -10,11 +10,11 @@ from pathlib import Path
 from transformer_jax.api.ensemble import TrainedEnsemble
 from transformer_jax.api.stored import read, write_alike
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.disk import DiskError, writing
-from transformer_jax.errors import UserError
-from transformer_jax.parts import admit
-from transformer_jax.workdir import WorkDir
+from transformer_jax.base.disk import DiskError, writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.config.parts import admit
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, ObjectiveConfig
 from transformer_jax.data.codecs.codec import VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -15,7 +16,6 @@ from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.next_sentence import follows
 from transformer_jax.decoding.text.tag import tag
 from transformer_jax.decoding.text.values import values
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 

@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig, ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.search.speculative import LOOKUPS
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import Draft
-from transformer_jax.disk import user_path
-from transformer_jax.errors import UserError
 from transformer_jax.models import lora
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir, run_and_checkpoint
 from transformer_jax.sharding.mesh import make_mesh, replicated
-from transformer_jax.workdir import WorkDir, run_and_checkpoint
 
 
 class Stored(NamedTuple):

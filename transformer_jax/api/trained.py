@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import counting
 from transformer_jax.api.reading import Reading
 from transformer_jax.api.stored import Companions
+from transformer_jax.base import counting
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.config.choices.searches import ONE
+from transformer_jax.config.convert import parse
 from transformer_jax.config.searches import with_search
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding import inputs
@@ -21,8 +23,6 @@ from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.writer import make_writer
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 

@@ -15,14 +15,14 @@ from typing import Any
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from transformer_jax.choices import did_you_mean, pick
+from transformer_jax.base.disk import exit_code, user_path
+from transformer_jax.base.errors import UserError, explained
+from transformer_jax.base.messages import warn_on_stderr, write_any_text
 from transformer_jax.config import TAKE_PARTS
-from transformer_jax.disk import exit_code, user_path
-from transformer_jax.door import door, override, value_at
-from transformer_jax.errors import UserError, explained
-from transformer_jax.messages import warn_on_stderr, write_any_text
-from transformer_jax.parts import admit, admit_named
-from transformer_jax.workdir import WorkDir, config_file
+from transformer_jax.config.convert import door, override, value_at
+from transformer_jax.config.parts import admit, admit_named
+from transformer_jax.config.registry import did_you_mean, pick
+from transformer_jax.runs.workdir import WorkDir, config_file
 
 # Help of options that several commands have.
 WORKDIR = "the work directory of a run, as train.py writes it"
@@ -54,7 +54,7 @@ def _expanded(path: Any) -> Any:
 
 
 class _Admit(argparse.Action):
-    """Admits the named file: see transformer_jax/parts.py."""
+    """Admits the named file: see transformer_jax/config/parts.py."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
         admit(value)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.data import files, sources
-from transformer_jax.errors import UserError
 from transformer_jax.reports.compare import (
     TITLES,
     Result,
@@ -23,8 +23,8 @@ from transformer_jax.reports.evaluations import decoding_differences
 from transformer_jax.reports.paired import TESTS
 from transformer_jax.reports.systems import System, check, read_system
 from transformer_jax.reports.units import units
+from transformer_jax.runs.workdir import WorkDir, run_and_checkpoint
 from transformer_jax.sweeps.scores import spelled
-from transformer_jax.workdir import WorkDir, run_and_checkpoint
 
 
 def main(argv: Sequence[str]) -> int:

@@ -16,11 +16,11 @@ import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from transformer_jax.choices import did_you_mean
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.config import TAKE_PARTS, Experiment, manual
-from transformer_jax.door import OWN_PART, describe, kind_of
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import OWN_PART, describe, kind_of
+from transformer_jax.config.registry import did_you_mean
 
 _MENTIONED = 6  # most fields that an error names
 

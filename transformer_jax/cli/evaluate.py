@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import TAKE_PARTS, Experiment
+from transformer_jax.config.convert import door, override, parse
+from transformer_jax.config.parts import admit_named
 from transformer_jax.config.searches import check_search
 from transformer_jax.data import files, sources
-from transformer_jax.door import door, override, parse
-from transformer_jax.errors import UserError
-from transformer_jax.parts import admit_named
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.scores import scores_name
-from transformer_jax.workdir import WorkDir
 
 
 def _parser() -> Parser:
@@ -97,9 +97,9 @@ def _evaluate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem:
 def _translate(
     trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str, codebook: Path | None
 ) -> None:
+    from transformer_jax.base.progress import LineProgress
     from transformer_jax.cli.pictures import codebook_at
     from transformer_jax.evaluation.run import evaluate
-    from transformer_jax.progress import LineProgress
 
     book = None if codebook is None else codebook_at(codebook)
     given, decoding = (list(corpus.src), list(corpus.tgt)), trained.experiment.decoding

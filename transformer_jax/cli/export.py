@@ -5,9 +5,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import WORKDIR, Parser
-from transformer_jax.errors import UserError
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.config import Experiment
-from transformer_jax.door import differences
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.config.convert import differences
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,9 +23,9 @@ def main(argv: Sequence[str]) -> int:
         print(f"  {field} = {value!r}")
 
     from transformer_jax.api import load
-    from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
     from transformer_jax.reports.evaluations import decoding_differences, evaluations
-    from transformer_jax.retention import Record, best
+    from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+    from transformer_jax.runs.retention import Record, best
     from transformer_jax.sweeps.scores import decoding_of
 
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)

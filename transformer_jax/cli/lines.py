@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from transformer_jax.base.disk import DiskError, writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.messages import write_any_text
 from transformer_jax.data.files import check_unpacked
-from transformer_jax.disk import DiskError, writing
-from transformer_jax.errors import UserError
-from transformer_jax.messages import write_any_text
 
 log = logging.getLogger("transformer_jax")
 

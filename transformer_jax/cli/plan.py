@@ -5,9 +5,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import astuple
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser, load_config
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import parse
 
 
 def main(argv: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.plots.picture import check_suffix
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:

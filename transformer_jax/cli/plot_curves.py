@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.choices import pick
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.directions import in_nats
-from transformer_jax.errors import UserError
+from transformer_jax.config.metrics import in_nats
+from transformer_jax.config.registry import pick
 from transformer_jax.plots.curves import ACROSS, TITLES, draw
 from transformer_jax.plots.picture import check_suffix
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, Parser
-from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import check_suffix, save
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import check_suffix
 from transformer_jax.plots.sweep import draw_rows
 

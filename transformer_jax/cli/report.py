@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from transformer_jax.base.disk import write_text, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.cli.compare import place_of
-from transformer_jax.disk import write_text, writing
-from transformer_jax.errors import UserError
 
 
 def main(argv: Sequence[str]) -> int:

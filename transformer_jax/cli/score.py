@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data import files
-from transformer_jax.errors import UserError
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:

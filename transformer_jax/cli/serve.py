@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.messages import Formatter
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.config import Experiment
-from transformer_jax.errors import UserError
-from transformer_jax.messages import Formatter
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 _KEY = "TRANSFORMER_JAX_API_KEY"
 _NEEDS = ("starlette", "uvicorn", "httptools", "msgspec", "prometheus_client")
@@ -201,7 +201,7 @@ def _loading(
 ) -> tuple[Callable[[], Any], Callable[[], list[int]]]:  # fmt: skip
     """Return a function that loads the model, and one that returns the steps it would load."""
     from transformer_jax.api import load_ensemble
-    from transformer_jax.checkpoint import Checkpoints
+    from transformer_jax.runs.checkpoint import Checkpoints
     from transformer_jax.server.model import Served
 
     def load() -> Served:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:
@@ -16,9 +16,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     arguments = parser.parse_args(list(argv))
 
+    from transformer_jax.base.progress import LineProgress
     from transformer_jax.data.lexicon import passes
     from transformer_jax.experiments import lexicon
-    from transformer_jax.progress import LineProgress
 
     workdir = WorkDir(arguments.workdir)
     store, tokenizers = lexicon.read(workdir)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser, load_config, load_variants
 from transformer_jax.config import Experiment
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import parse
 from transformer_jax.plots.picture import check_suffix
 from transformer_jax.plots.sweep import draw_rows
 from transformer_jax.sweeps.grid import draw, grid, read_axis

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from transformer_jax.runs.workdir import TAKEN, read_rows
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, INTERRUPTED, Record
 from transformer_jax.sweeps.table import best_validation, training_minutes
 from transformer_jax.training.heartbeat import progress_line
-from transformer_jax.workdir import TAKEN, read_rows
 
 _EVERY = 60.0  # seconds between lines for a point without a terminal
 _ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be resumed"}

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from transformer_jax.cli.arguments import Parser, load_config, program
-from transformer_jax.door import parse
-from transformer_jax.workdir import WorkDir, default_workdir
+from transformer_jax.config.convert import parse
+from transformer_jax.runs.workdir import WorkDir, default_workdir
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.searches import check_search
 from transformer_jax.data.files import check_unpacked
-from transformer_jax.errors import UserError
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 _BLOCK = 4096  # lines at a time: bounded memory, well-filled batches
 
@@ -146,8 +146,8 @@ def _translate(
     trained: Any,
     render: Callable[[str, Sequence[Any]], str],
 ) -> None:
+    from transformer_jax.base.progress import LineProgress
     from transformer_jax.cli.lines import read_from, typed, write_to
-    from transformer_jax.progress import LineProgress
 
     person = arguments.input is None and sys.stdin.isatty()
     seen = arguments.output is None and sys.stdout.isatty()  # a bar would be in the way

@@ -25,7 +25,7 @@ from transformer_jax.config.manual import (
 )
 from transformer_jax.config.scores import average_count
 
-# Fields that also accept a user-defined part: "path/file.py:Name", see parts.py.
+# Fields that also accept a user-defined part: "path/file.py:Name", see config/parts.py.
 TAKE_PARTS = (
     "model.norm", "model.activation", "model.positions", "model.relative_positions",
     "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 
 # Every number has a lower and an upper bound, which a test enforces for every field. They allow
 # whatever makes sense, and stop typos from exhausting memory or overflowing integers.

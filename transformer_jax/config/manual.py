@@ -1,7 +1,7 @@
 """The manual: every field of an experiment, with its unit and its default, documented once.
 
-`Experiment()` is the paper's base model. `door.py` reads, overrides and writes values. "Paper" is
-Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
+`Experiment()` is the paper's base model. `convert.py` reads, overrides and writes values. "Paper"
+is Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Scores: how they are compared, and which checkpoint they are of."""
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config.bounds import STEPS
-from transformer_jax.errors import UserError
 
 # Fields of evaluation: scores that differ in one of them cannot be compared.
 PROTOCOL = ("bleu_tokenize", "lowercase")

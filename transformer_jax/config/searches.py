@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.choices.searches import SEARCHES
-from transformer_jax.errors import UserError
 
 SAMPLING = SEARCHES["sample"].reads
 _READERS = readers(SEARCHES)

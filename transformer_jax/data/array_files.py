@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
-from transformer_jax.disk import user_path
-from transformer_jax.errors import UserError
 
 
 def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data.random import Draw, random
 
 # Maps pictures [n H W C], the config, and the keys of the random numbers, arrays [n], to pictures.

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.vocabulary import PAD
 from transformer_jax.data.random import VALIDATION, Draw
-from transformer_jax.vocabulary import PAD
 
 
 class Side(NamedTuple):

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
 from transformer_jax.data.mixing import Mixture, apart, turns_of
@@ -17,7 +18,6 @@ from transformer_jax.data.objective import Objective
 from transformer_jax.data.packing import Rows, first_fit
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
 
 
 class Shape(NamedTuple):

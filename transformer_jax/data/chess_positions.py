@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_jax.base.disk import cache_dir, write_text, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.spelled_numbers import SPLITS
-from transformer_jax.disk import cache_dir, write_text, writing
-from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 

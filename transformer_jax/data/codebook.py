@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.disk import write_bytes, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.patches import Form
-from transformer_jax.disk import write_bytes, writing
-from transformer_jax.errors import UserError
 
 _ROUNDS = 30  # iterations of k-means
 _SAMPLED = 200_000  # patches it is fitted to

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.choices.objectives import SENTINEL
 from transformer_jax.data import noise
@@ -14,7 +15,6 @@ from transformer_jax.data.objective import BaseObjective
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.spans import Spans
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
-from transformer_jax.errors import UserError
 
 _STOPS = ".!?…。！？\n"  # ends of sentences
 # Purposes of random numbers; the first three need two streams, and take the next number too.

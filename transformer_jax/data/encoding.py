@@ -16,12 +16,12 @@ from queue import SimpleQueue
 from typing import Any
 
 import transformer_jax
+from transformer_jax.base.errors import UserError
 from transformer_jax.data import labelled
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.questions import Asked
 from transformer_jax.data.subword_dropout import SubwordDropout
-from transformer_jax.errors import UserError
 
 Job = tuple[Sequence, int]  # lines, and the number of the first
 

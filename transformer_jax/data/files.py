@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 
 # The first bytes of compressed files, what they are called, and what unpacks them.
 _PACKED = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.disk import cache_dir, write_text, writing
 from transformer_jax.data.texts import Texts, origin_of
-from transformer_jax.disk import cache_dir, write_text, writing
 
 _BLOCK = 10_000  # texts hashed at a time
 

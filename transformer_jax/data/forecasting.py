@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneven
-from transformer_jax.errors import UserError
 
 
 class Forecast(BaseObjective):

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
-from transformer_jax.disk import user_path
-from transformer_jax.errors import UserError
 
 # What Pillow raises for a file that is no picture, a damaged one, or one of too many pixels.
 _DAMAGED = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)

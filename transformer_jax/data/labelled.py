@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.scripts import words_in
-from transformer_jax.errors import UserError
 
 
 def words_of(line: str) -> list[str]:

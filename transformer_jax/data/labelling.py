@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Side, Target, places
 from transformer_jax.data.codecs.codec import Codec, special_of
@@ -9,7 +10,6 @@ from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import Begun, begun, is_empty
 from transformer_jax.data.token_store import Selection, TokenStore, without
-from transformer_jax.errors import UserError
 
 
 def said(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> tuple[Side, Target]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import (
     Batch,
@@ -16,7 +17,6 @@ from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, without
-from transformer_jax.vocabulary import PAD
 
 
 class _Running(TokenStore):

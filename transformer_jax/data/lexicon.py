@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from transformer_jax.base.disk import write_bytes, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.disk import write_bytes, writing
-from transformer_jax.errors import UserError
 
 FILE = "shortlist.npz"  # in a work directory
 ROUNDS = 5  # as in Moses and fast_align

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.disk import cache_dir, locked, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.files import check_unpacked, not_utf8, read_lines
 from transformer_jax.data.texts import Texts
-from transformer_jax.disk import cache_dir, locked, writing
-from transformer_jax.errors import UserError
 
 HELD = 2**26  # largest file, in bytes, to be held in memory; a compressed one counts four times
 _BLOCK = 2**24  # bytes processed at a time

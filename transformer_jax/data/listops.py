@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.spelled_numbers import SPLITS
-from transformer_jax.errors import UserError
 
 _SEED = 20201108  # the corpus is the same for every experiment
 _TRIES = 100_000  # failures in a row after which hardly any new text is left

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data.random import Draw, uniform
 
 # Maps the vectors [N C] of sounds of some lengths [n], the config, and the keys of the random

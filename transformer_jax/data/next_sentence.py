@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, places
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.reading import Masked, MaskedLM, Masks, hide, two_segments
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
-from transformer_jax.errors import UserError
 
 _FOLLOWS, _OTHER = 3, 4  # purposes of random numbers, besides those of masks
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, Experiment, ObjectiveConfig
 from transformer_jax.config.choices import objectives
 from transformer_jax.config.choices.codecs import CODECS
+from transformer_jax.config.registry import pick
 from transformer_jax.data import (
     answering,
     both_ways,

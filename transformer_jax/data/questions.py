@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 
 _UNIT = re.compile(r"\w+|[^\w\s]")
 

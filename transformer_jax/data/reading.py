@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import PAD, Special
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, places
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.objective import BaseObjective, Order
 from transformer_jax.data.random import VALIDATION, Draw, random
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import PAD, Special
 
 _WORD, _FATE, _PIECE = range(3)  # purposes of random numbers
 

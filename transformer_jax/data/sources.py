@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from transformer_jax.choices import pick
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data import (
     array_files,
     chess_positions,
@@ -26,7 +27,6 @@ from transformer_jax.data import (
 from transformer_jax.data.fingerprint import fingerprint
 from transformer_jax.data.questions import located
 from transformer_jax.data.texts import joined, prefixed
-from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.texts import Texts
-from transformer_jax.errors import UserError
 
 _SEED = 20170612  # the corpus is the same for every experiment
 _SHORT = 100  # numbers of one or two digits are below this

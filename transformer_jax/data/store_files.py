@@ -14,8 +14,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.disk import write_text
 from transformer_jax.data.batch import Ragged
-from transformer_jax.disk import write_text
 
 SIDES = ("src", "tgt")
 _READ = 1 << 20  # bytes

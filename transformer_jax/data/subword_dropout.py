@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.vocabulary import EOS
 
 _SPACE = "▁"  # SentencePiece's start of a word
 _POOL = 64  # segmentations per word, from which its occurrences choose

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.files import names_in, read_parallel, read_text
 from transformer_jax.data.lines import lines_of
 from transformer_jax.data.texts import joined
-from transformer_jax.disk import user_path
-from transformer_jax.errors import UserError
 
 _LISTED = 20  # file names in a message
 

@@ -9,6 +9,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.disk import locked, writing
+from transformer_jax.base.progress import LineProgress
+from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import VectorCodec, special_of
@@ -18,9 +21,6 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.data.store_files import SIDES, GrowingSide, files_of, finish, intact
 from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.texts import Texts
-from transformer_jax.disk import locked, writing
-from transformer_jax.progress import LineProgress
-from transformer_jax.vocabulary import OURS, Special
 
 _CHUNK = 100_000  # lines each process tokenises at a time, which bounds memory
 _FORMAT = 2  # part of the cache key: increment when the layout below changes

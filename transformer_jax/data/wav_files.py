@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.files import read_lines
-from transformer_jax.disk import user_path
-from transformer_jax.errors import UserError
 
 _PART = re.compile(r"(.+?)\[(\w+):(!?)(.+)\]")
 

@@ -5,9 +5,9 @@ that reads vectors.
 from os import PathLike
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
-from transformer_jax.errors import UserError
 
 
 def read(given: Any, codec: Codec, data: DataConfig, verb: str) -> tuple[list, bool]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.arrays import on_cpu
+from transformer_jax.base.arrays import on_cpu
 from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Model
 from transformer_jax.nn.embedding import COLUMNS

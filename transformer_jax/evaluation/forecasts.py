@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import encoded
@@ -14,7 +15,6 @@ from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.series import forecasts
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.naive import Ridge, seasonal, windows
 from transformer_jax.evaluation.run import Evaluation

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.api import TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codebook import Codebook
 from transformer_jax.data.codecs.log_mel import LogMel
 from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.data.codecs.trees import Trees
 from transformer_jax.decoding.pictures import PictureCodes
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.metrics import is_right
 from transformer_jax.evaluation.pixels import as_uri

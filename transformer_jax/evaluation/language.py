@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.sources import Corpus
 from transformer_jax.decoding.text.next_sentence import validated
 from transformer_jax.decoding.text.score import (
@@ -14,7 +15,6 @@ from transformer_jax.decoding.text.score import (
     pseudo_log_probs,
     validation_log_probs,
 )
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.evaluation.validation import text_units
 

@@ -10,12 +10,11 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
-from transformer_jax import parts
-from transformer_jax.choices import pick
-from transformer_jax.config import EvaluationConfig
+from transformer_jax.base.errors import UserError
+from transformer_jax.config import EvaluationConfig, parts
+from transformer_jax.config.registry import pick
 from transformer_jax.data.scripts import are_words, is_japanese, without_spaces
 from transformer_jax.data.texts import spread
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.error_rates import ErrorRate
 from transformer_jax.evaluation.trees import BracketF1
 
@@ -23,7 +22,7 @@ _LOOKED_AT = 1000  # references
 _UNSPACED = 0.3  # share of characters of scripts without spaces between words, to be looked at
 NORMAL = 1.959964  # 95 % of a normal distribution lie within this many standard deviations
 
-# transformer_jax/directions.py says which way each metric is better.
+# transformer_jax/config/metrics.py says which way each metric is better.
 METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "BLEU": lambda c: _bleu(c),
     "chrF": lambda c: CHRF(lowercase=c.lowercase),

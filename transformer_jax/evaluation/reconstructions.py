@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.data.sources import Corpus
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.run import Evaluation
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.disk import DiskError, write_text, writing
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codebook import Codebook
 from transformer_jax.data.codecs.trees import check_pairs
 from transformer_jax.decoding.pictures import PictureCodes
-from transformer_jax.disk import DiskError, write_text, writing
 from transformer_jax.evaluation import gallery, moves, trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score, unsuited
 from transformer_jax.evaluation.sentences import describe

@@ -11,13 +11,13 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.bleu import BLEUScore
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import EvaluationConfig, Experiment
 from transformer_jax.config.choices.codecs import VECTORS
 from transformer_jax.data import sources
 from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.translation import Translation
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import sentence_metric
 
 _PICKED = 8  # sentences of each kind whose attention is kept

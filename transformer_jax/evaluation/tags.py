@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.scripts import words_in
 from transformer_jax.data.sources import Corpus
 from transformer_jax.decoding.text.tag import tag
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.run import Evaluation, described
 

@@ -10,8 +10,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax import directions
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, DecodingConfig, Experiment, TrainingConfig
+from transformer_jax.config import metrics as directions
 from transformer_jax.config.choices.codecs import VECTORS
 from transformer_jax.config.choices.searches import GREEDY
 from transformer_jax.data.batching import Plan, fixed_batches
@@ -23,7 +24,6 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.data.texts import spread
 from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.decoding.text.writer import make_writer
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval, score, unsuited
 from transformer_jax.models import lora
 from transformer_jax.models.model import Model

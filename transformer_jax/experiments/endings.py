@@ -4,12 +4,12 @@ from typing import Any
 
 import jax
 
-from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.messages import program
+from transformer_jax.base.messages import program
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.training.logs import log, log_to
 from transformer_jax.training.loop import Outcome
 from transformer_jax.training.report import Report
-from transformer_jax.workdir import WorkDir
 
 
 def already_finished(step: int, reason: str, changed: dict[str, Any]) -> Outcome:

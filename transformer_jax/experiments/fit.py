@@ -1,7 +1,6 @@
 """Warnings about settings that are valid but do not suit each other or the data, with remedies."""
 
-from transformer_jax import parts
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, parts
 from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.data.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared

@@ -18,10 +18,10 @@ from typing import Any
 
 import jax
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.encoding import cores
-from transformer_jax.errors import UserError
 from transformer_jax.experiments.prepare import Prepared
-from transformer_jax.workdir import WorkDir, append_row, read_rows, write_rows
+from transformer_jax.runs.workdir import WorkDir, append_row, read_rows, write_rows
 
 log = logging.getLogger("transformer_jax")
 

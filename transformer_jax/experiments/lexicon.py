@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from transformer_jax.base.disk import cache_dir
+from transformer_jax.base.errors import UserError
 from transformer_jax.data import lexicon, sources
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.token_store import TokenStore, open_store
-from transformer_jax.disk import cache_dir
-from transformer_jax.errors import UserError
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir
 
 
 def read(workdir: WorkDir) -> tuple[TokenStore, TokenizerPair]:

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
-from transformer_jax import parts
-from transformer_jax.config import Experiment
+from transformer_jax.base.errors import UserError
+from transformer_jax.config import Experiment, parts
+from transformer_jax.config.convert import from_json, own_parts, to_json
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.door import from_json, own_parts, to_json
-from transformer_jax.errors import UserError
 from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
 from transformer_jax.experiments.collectives import Collective, collectives
 from transformer_jax.experiments.scaling import (

@@ -12,15 +12,14 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax import counting, parts
-from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import Experiment, OptimizerConfig
+from transformer_jax.base import counting
+from transformer_jax.base.disk import DiskError, writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.config import Experiment, OptimizerConfig, parts
+from transformer_jax.config.convert import differences, own_parts
 from transformer_jax.data.batching import BatchSource, Plan, items_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
 from transformer_jax.data.labelling import CHOICES, max_labels
-from transformer_jax.disk import DiskError, writing
-from transformer_jax.door import differences, own_parts
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments import history, process, warm_start
 from transformer_jax.experiments.endings import already_finished, say_goodbye
@@ -28,7 +27,9 @@ from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build_for, roles_of
 from transformer_jax.models.model import Model
-from transformer_jax.retention import warn_of_unnamed
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.retention import warn_of_unnamed
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import check_same, from_first, together
 from transformer_jax.training import selected
@@ -41,7 +42,6 @@ from transformer_jax.training.report import Report, log
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.selected import Frozen, frozen_of
 from transformer_jax.training.state import init_state
-from transformer_jax.workdir import WorkDir
 
 # What messages call what a run's checkpoints record; the data may be pictures.
 _IDENTITIES = {"training_text": "training data", "tokenizer": "tokenizer"}

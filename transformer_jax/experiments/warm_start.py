@@ -15,20 +15,20 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, InitConfig
+from transformer_jax.config.convert import differences
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.data.codecs.pair import TokenizerPair, kind_named
 from transformer_jax.data.sources import Corpus
-from transformer_jax.disk import user_path
-from transformer_jax.door import differences
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.directory import is_directory, read
 from transformer_jax.export.huggingface.special_ids import reads
 from transformer_jax.models.build import abstract_params, build_for
+from transformer_jax.runs.workdir import WorkDir, run_and_checkpoint
 from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
-from transformer_jax.workdir import WorkDir, run_and_checkpoint
 
 _NOISE = 0.1  # of new pieces around the mean of the old ones, in the latter's standard deviations
 

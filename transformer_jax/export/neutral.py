@@ -2,8 +2,8 @@
 
 import typing
 
-from transformer_jax.allowed import ANY, Allowed, declared
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.allowed import ANY, Allowed, declared
 from transformer_jax.config.fields import Declaration, declarations
 
 _TYPES = typing.get_type_hints(ModelConfig)

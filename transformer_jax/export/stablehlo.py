@@ -18,7 +18,10 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import save_file
 
-from transformer_jax.arrays import Array, at_least_float32
+from transformer_jax.base.arrays import Array, at_least_float32
+from transformer_jax.base.disk import write_bytes, write_text, writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs.codec import special_of
@@ -27,10 +30,7 @@ from transformer_jax.data.objectives import objective_named
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.decoding.text.prompts import forbidden
-from transformer_jax.disk import write_bytes, write_text, writing
-from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
-from transformer_jax.vocabulary import Special
 
 log = logging.getLogger("transformer_jax")
 READ = ("translate", "language_model", "masked_lm", "classify")  # fully described by ids

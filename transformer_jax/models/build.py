@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.choices import pick
 from transformer_jax.config import Experiment, ModelConfig, ObjectiveConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.autoencoder import Autoencoder
 from transformer_jax.models.core import Core

@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, Int
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.nn.dropout import Dropout

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.core import Core

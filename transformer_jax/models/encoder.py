@@ -7,9 +7,10 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32
+from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.forecast import ForecastHead
 from transformer_jax.models.model import Output, Pointed
@@ -23,7 +24,6 @@ from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.roles import HEAD, HEAD_TABLE, KINDS, LOGITS, PLAIN
 from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import cross_view, self_view
-from transformer_jax.vocabulary import PAD
 
 
 class Kind(NamedTuple):

@@ -5,9 +5,9 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.models.model import Output
 from transformer_jax.nn.distributions import DISTRIBUTIONS, Distribution
 from transformer_jax.nn.linear import Project

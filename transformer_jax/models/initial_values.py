@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
-from transformer_jax.arrays import Array
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.choices.mixers import MIXERS
-from transformer_jax.errors import UserError
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.residual import deep_norm
 from transformer_jax.nn.roles import Role, is_box, name_of, role_of
 

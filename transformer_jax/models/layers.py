@@ -6,9 +6,9 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Bool, Float
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.cache import KeysValues, Slots
 from transformer_jax.nn.convolutions import ConvolutionModule
 from transformer_jax.nn.experts import Experts

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array
+from transformer_jax.base.arrays import Array
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.models.core import Core

@@ -7,7 +7,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.base.arrays import Array, Float, Int
+from transformer_jax.base.vocabulary import RESERVED
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs import fen, moves
@@ -17,7 +18,6 @@ from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.roles import HEAD, PLAIN
 from transformer_jax.nn.view import cross_view
-from transformer_jax.vocabulary import RESERVED
 
 BLACK = RESERVED + fen.ALPHABET.index("b")
 _PIECES = "bnqr"  # that a pawn is promoted to

@@ -5,7 +5,7 @@ al. 2021, arXiv:2103.03206), and queries that attend to them (Perceiver IO: arXi
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.layers import CrossLayer

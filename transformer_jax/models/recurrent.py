@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int, Size
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
+from transformer_jax.config.registry import pick
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.encoder_decoder import set_embeddings

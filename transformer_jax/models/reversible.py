@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.arrays import Array
+from transformer_jax.base.arrays import Array
 
 Step = Callable[[Array, Any], Array]  # (the streams, a layer's parameters) -> the streams
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, Size
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float, Int, Size
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.positions import POSITIONS
 
 Enter = Callable[[Array, int | Array], Array]  # (x, number of the layer, from 0) -> its input

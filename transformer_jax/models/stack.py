@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Bool, Float
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.models import reversible
 from transformer_jax.models.layers import LAYERS, Layer
 from transformer_jax.models.sharing import SHARINGS

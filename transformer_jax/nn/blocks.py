@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, Size, on_cpu
+from transformer_jax.base.arrays import Array, Float, Int, Size, on_cpu
 from transformer_jax.nn.linear import written
 
 # Blocks per expert, if all are chosen equally often: the more, the less work is in vain, but the

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int, Size, on_cpu
+from transformer_jax.base.arrays import Array, Bool, Float, Int, Size, on_cpu
 from transformer_jax.nn.view import Order, View, slot_view
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.base.arrays import Array, Float, at_least_float32
 from transformer_jax.nn.window_scale import Scale
 
 LEVELS = tuple(level / 10 for level in range(1, 10))  # of the deciles

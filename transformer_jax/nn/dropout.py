@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float, UInt
+from transformer_jax.base.arrays import Array, Bool, Float, UInt
 
 
 class Dropout(nn.Module):

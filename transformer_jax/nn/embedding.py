@@ -6,9 +6,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32, take_rows
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float, Int, at_least_float32, take_rows
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.lookup import look_up
 from transformer_jax.nn.roles import EMBEDDING, PLAIN, Role

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32
+from transformer_jax.base.shares import on_each_device
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.blocks import in_blocks, moved, multiplied, shape_of
 from transformer_jax.nn.feedforward import ACTIVATIONS, FeedForward
 from transformer_jax.nn.initializers import each, named, parameter, xavier_uniform
 from transformer_jax.nn.linear import PRODUCT
 from transformer_jax.nn.roles import INWARD, LOAD, OUTWARD, PLAIN, ROUTER, Role
-from transformer_jax.shares import on_each_device
 
 # How products with the router's vectors become scores.
 EXPERT_SCORES: dict[str, Callable[[Array], Array]] = {

@@ -7,8 +7,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Bool, Float
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.roles import INWARD, OUTWARD

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from transformer_jax.arrays import Array, Float, on_cpu
+from transformer_jax.base.arrays import Array, Float, on_cpu
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.roles import PLAIN, Role
 

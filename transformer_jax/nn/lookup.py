@@ -8,8 +8,8 @@ products: within blocks of positions, then across blocks.
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, on_gpu, take_rows
-from transformer_jax.shares import add_up, on_each_device
+from transformer_jax.base.arrays import Array, Float, Int, on_gpu, take_rows
+from transformer_jax.base.shares import add_up, on_each_device
 
 _BLOCK = 128  # positions
 

@@ -10,9 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, at_least_float32, runs_triton
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float, at_least_float32, runs_triton
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.roles import PLAIN
 

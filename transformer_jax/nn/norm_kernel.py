@@ -14,8 +14,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
-from transformer_jax.arrays import Array, Float
-from transformer_jax.shares import ROWS, row_parts
+from transformer_jax.base.arrays import Array, Float
+from transformer_jax.base.shares import ROWS, row_parts
 
 WIDEST = 4096  # elements of a vector that fit a program's registers
 _PROGRAMS = 528  # four for each multiprocessor of an H100

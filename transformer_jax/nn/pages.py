@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.nn.cache import KeysValues
 
 

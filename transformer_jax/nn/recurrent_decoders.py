@@ -6,7 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.kinds import MIXERS

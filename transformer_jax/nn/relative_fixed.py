@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, at_least_float32
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float, at_least_float32
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.rope_scaling import ROPE_SCALINGS
 from transformer_jax.nn.view import View
 

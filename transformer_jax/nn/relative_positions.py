@@ -9,8 +9,8 @@ It runs once for all layers of a stack, or in each layer with that layer's own t
 
 from typing import Literal
 
-from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.relative_fixed import Alibi, NoRelativePositions, Rope, RopeInterleaved
 from transformer_jax.nn.relative_trained import T5, Shaw, ShawValues, Toeplitz, XLNet
 

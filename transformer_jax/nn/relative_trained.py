@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.relative_fixed import NoRelativePositions
 from transformer_jax.nn.roles import OWN_MAP, OWN_TABLE, PLAIN

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.norm import make_norm

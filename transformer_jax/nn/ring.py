@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Int
+from transformer_jax.base.arrays import Array, Bool, Int
 from transformer_jax.nn.cache import KeysValues, Lanes
 
 

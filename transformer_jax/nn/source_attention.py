@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.linear import Project

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Int, Size
+from transformer_jax.base.arrays import Array, Bool, Int, Size
 from transformer_jax.nn.cache import Lanes
 
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, Int, Size
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float, Int, Size
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
-from transformer_jax.errors import UserError
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.convolutions import Convolve, ConvolveAlong
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project

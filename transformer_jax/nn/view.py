@@ -7,7 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Int
+from transformer_jax.base.arrays import Array, Bool, Int
 
 Order = Literal["all", "causal", "ranked"]
 

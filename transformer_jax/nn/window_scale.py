@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.base.arrays import Array, Float, at_least_float32
 
 _EPSILON = 1e-5  # added to the variance; RevIN's value
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.decoding.text.attention import CrossAttention
-from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.directions import VALIDATION
+from transformer_jax.config.metrics import VALIDATION
 from transformer_jax.plots.picture import save
 
 # Keys are the columns that reports.curves.curves returns.

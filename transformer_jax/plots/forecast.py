@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.arrays import Float
+from transformer_jax.base.arrays import Float
 
 
 def draw(

@@ -16,7 +16,7 @@ from importlib import resources
 from importlib.metadata import version
 from typing import Any
 
-from transformer_jax.disk import cache_dir, write_text
+from transformer_jax.base.disk import cache_dir, write_text
 
 MOST_BYTES = 2_000_000  # of a page
 

@@ -5,8 +5,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.disk import writing
-from transformer_jax.errors import UserError
+from transformer_jax.base.disk import writing
+from transformer_jax.base.errors import UserError
 
 SUFFIXES = (".svg", ".pdf", ".png")
 

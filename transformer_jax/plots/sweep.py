@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.directions import PREDICTION, TRANSLATION, VALIDATION, Metric
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
+from transformer_jax.config.metrics import PREDICTION, TRANSLATION, VALIDATION, Metric
 from transformer_jax.plots.picture import save
 
 TITLES: dict[str, Metric] = {

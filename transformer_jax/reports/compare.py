@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.choices import pick
-from transformer_jax.directions import PREDICTION, TRANSLATION
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
+from transformer_jax.config.metrics import PREDICTION, TRANSLATION
+from transformer_jax.config.registry import pick
 from transformer_jax.evaluation.metrics import METRICS, interval, sentence_metric
 from transformer_jax.reports.mcnemar import mcnemar
 from transformer_jax.reports.paired import TESTS, Tested, blocks, half_interval, resampled, value

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.directions import VALIDATION
-from transformer_jax.workdir import minutes_of
+from transformer_jax.config.metrics import VALIDATION
+from transformer_jax.runs.workdir import minutes_of
 
 Rows = list[dict[str, Any]]
 Along = Callable[[Sequence[int]], np.ndarray]

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import EvaluationConfig
+from transformer_jax.config.convert import parse
 from transformer_jax.config.scores import PROTOCOL
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.points import shown
 from transformer_jax.sweeps.scores import decoding_of
-from transformer_jax.workdir import WorkDir
 
 
 def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from transformer_jax.arrays import Bool
+from transformer_jax.base.arrays import Bool
 from transformer_jax.evaluation.metrics import NORMAL
 from transformer_jax.reports.paired import Tested
 

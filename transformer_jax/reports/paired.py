@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.arrays import Float
+from transformer_jax.base.arrays import Float
 
 # The count of each unit [T n] and the contributions of units [n k] -> T scores.
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]

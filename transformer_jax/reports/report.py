@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.directions import TRANSLATION, VALIDATION, in_nats
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.messages import program
+from transformer_jax.config.metrics import TRANSLATION, VALIDATION, in_nats
 from transformer_jax.evaluation.metrics import is_right
 from transformer_jax.evaluation.sentences import picked
-from transformer_jax.messages import program
 from transformer_jax.reports import breakdown, runs, sweep_rows
 from transformer_jax.reports.compare import TITLES, against_first, shown_p
 from transformer_jax.reports.curves import curves
@@ -24,8 +24,8 @@ from transformer_jax.reports.evaluations import (
 )
 from transformer_jax.reports.runs import Run
 from transformer_jax.reports.systems import read_scored
+from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sweeps.points import shown
-from transformer_jax.workdir import WorkDir, read_rows
 
 _MOST_TESTED = 5000  # translations that paired tests resample: more would take too long
 _MOST_POINTS = 8000  # in the curves of all runs together

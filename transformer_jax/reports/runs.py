@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.messages import program
 from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.config.choices.codecs import SIZED
-from transformer_jax.directions import VALIDATION, validation
-from transformer_jax.door import differences
-from transformer_jax.errors import UserError
-from transformer_jax.messages import program
+from transformer_jax.config.convert import differences
+from transformer_jax.config.metrics import VALIDATION, validation
 from transformer_jax.reports.curves import minutes_along, tokens_along
 from transformer_jax.reports.evaluations import evaluations
 from transformer_jax.reports.naming import named
+from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, as_text, shown
-from transformer_jax.workdir import WorkDir, read_rows
 
 Rows = list[dict[str, Any]]
 

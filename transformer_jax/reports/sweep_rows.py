@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment
-from transformer_jax.directions import validation
-from transformer_jax.door import differences, value_at
-from transformer_jax.errors import UserError
+from transformer_jax.config.convert import differences, value_at
+from transformer_jax.config.metrics import validation
 from transformer_jax.reports import runs
 from transformer_jax.reports.compare import against_first
 from transformer_jax.reports.runs import Run
 from transformer_jax.reports.systems import read_scored
 from transformer_jax.reports.verdict import verdict
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, shown
 from transformer_jax.sweeps.scores import is_scored, read_scores, score_file
 from transformer_jax.sweeps.state import unscored
 from transformer_jax.sweeps.sweep import Record
-from transformer_jax.workdir import WorkDir
 
 _SELDOM_SWEPT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
 _DRAWS = 1000  # for both tests: tables have many rows

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.messages import program
 from transformer_jax.config import EvaluationConfig, average_count
 from transformer_jax.data import files
-from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
-from transformer_jax.messages import program
 from transformer_jax.reports.evaluations import protocol_of, unlike
 from transformer_jax.reports.units import TEXTS, table_of
+from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sweeps.scores import decoding_of
-from transformer_jax.workdir import WorkDir, read_rows
 
 _SIZES = ("tokens", "characters", "bytes")  # of a split, apportioned to its windows
 

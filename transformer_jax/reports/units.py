@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.arrays import Float
+from transformer_jax.base.arrays import Float
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.data.scripts import words_in

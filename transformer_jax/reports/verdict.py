@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.directions import TRANSLATION, VALIDATION, Metric
+from transformer_jax.config.metrics import TRANSLATION, VALIDATION, Metric
 
 _SCORES = (*VALIDATION.values(), *TRANSLATION.values())
 _PER_CENT = {metric.title for metric in _SCORES} - {VALIDATION["loss"].title}

@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 from transformer_jax.server.asking import Gone
 from transformer_jax.server.forms import ENCODED, IN_PARTS, fields_of, media_type
 from transformer_jax.server.refusals import Refusal

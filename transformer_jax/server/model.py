@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.choices.searches import GREEDY
+from transformer_jax.config.convert import parse
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.token_store import TokenStore
@@ -27,8 +29,6 @@ from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.decoding.text.writer import make_writer
-from transformer_jax.door import parse
-from transformer_jax.errors import UserError
 from transformer_jax.server.processes.pool import SearchPool
 from transformer_jax.server.settings import Settings
 from transformer_jax.server.tickets import Stream

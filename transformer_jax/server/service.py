@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 from transformer_jax.server.metrics import Metrics
 from transformer_jax.server.model import Served
 from transformer_jax.server.refusals import Refusal

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.server.processes.spread import SpreadStream
-from transformer_jax.vocabulary import OURS, Special
 
 Stream = LiveStream | SpreadStream
 

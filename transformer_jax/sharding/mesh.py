@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.shares import ROWS
 from transformer_jax.config import Experiment, MeshConfig
 from transformer_jax.config.choices.codecs import CODECS, SIZED
-from transformer_jax.errors import UserError
 from transformer_jax.sharding.rules import SIZES, check_sizes
-from transformer_jax.shares import ROWS
 
 AXES = (*ROWS, "tensor")
 

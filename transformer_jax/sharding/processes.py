@@ -18,8 +18,8 @@ from jax._src import distributed  # its key-value store has no public name
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.disk import DiskError
-from transformer_jax.errors import UserError
+from transformer_jax.base.disk import DiskError
+from transformer_jax.base.errors import UserError
 from transformer_jax.sharding.mesh import AXES, on_every_device
 
 log = logging.getLogger("transformer_jax")

@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.errors import UserError
-from transformer_jax.shares import ROWS
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.shares import ROWS
 
 # Logical axis of a parameter or activation -> mesh axes. An axis that only one layer has, and that
 # no mesh divides, needs no rule: its name is None.

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.command_text import listed
-from transformer_jax.door import kind_of
-from transformer_jax.errors import UserError
+from transformer_jax.base.command_text import listed
+from transformer_jax.base.errors import UserError
+from transformer_jax.config.convert import kind_of
 
 Settings = dict[str, str]  # path of a field -> its value as command-line text
 Sampler = Callable[[np.random.Generator], str]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import command_text, parts
-from transformer_jax.config import Experiment
+from transformer_jax.base import command_text
+from transformer_jax.base.errors import UserError
+from transformer_jax.config import Experiment, parts
+from transformer_jax.config.convert import differences, own_parts, value_at
 from transformer_jax.config.scores import PROTOCOL
-from transformer_jax.door import differences, own_parts, value_at
-from transformer_jax.errors import UserError
+from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sweeps.grid import Settings
-from transformer_jax.workdir import WorkDir, read_rows
 
 _NOT_TRAINED = ("decoding.", "evaluation.", "checkpoint.", "mesh.", "profile.", "data.test")
 _SCORED_WITH = (*PROTOCOL, "metrics", "season")  # fields of evaluation

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DecodingConfig, Experiment
-from transformer_jax.door import differences, door, override, parse
+from transformer_jax.config.convert import differences, door, override, parse
 from transformer_jax.sweeps.points import Point, name_of, shown
 
 # Settings that do not affect the translations and their scores.

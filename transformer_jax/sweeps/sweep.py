@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from transformer_jax.disk import write_bytes
+from transformer_jax.base.disk import write_bytes
+from transformer_jax.runs.workdir import TAKEN, append_row, read_rows
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.scores import is_scored
-from transformer_jax.workdir import TAKEN, append_row, read_rows
 
 FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program
 _REFUSED = 2  # the exit code of any program for invalid input

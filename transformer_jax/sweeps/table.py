@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from transformer_jax.base.disk import write_text, writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.config.metrics import VALIDATION, standing, validation
 from transformer_jax.data.codecs.pair import TokenizerPair, expected_sizes
-from transformer_jax.directions import VALIDATION, standing, validation
-from transformer_jax.disk import write_text, writing
-from transformer_jax.errors import UserError
+from transformer_jax.runs.workdir import minutes_of, read_rows
 from transformer_jax.sweeps.points import Point, shown
 from transformer_jax.sweeps.scores import is_scored, read_scores
 from transformer_jax.sweeps.state import is_trained, state_of
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.training import cost
-from transformer_jax.workdir import minutes_of, read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
 _FORMATS = {"parameters": ",.0f", "minutes": ".1f"}

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from transformer_jax.arrays import Array, Int
+from transformer_jax.base.arrays import Array, Int
 
 
 class AdamState(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
 from transformer_jax.nn.roles import Roles, name_of
 
 

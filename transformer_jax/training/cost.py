@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
-from transformer_jax import counting
+from transformer_jax.base import counting
 from transformer_jax.config import (
     Experiment,
     MeshConfig,

@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from transformer_jax.messages import Formatter
+from transformer_jax.base.messages import Formatter
 
 log = logging.getLogger("transformer_jax")
 

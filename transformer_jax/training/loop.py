@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, TrainingConfig
+from transformer_jax.config.metrics import standing
 from transformer_jax.data.batching import BatchSource
-from transformer_jax.directions import standing
-from transformer_jax.errors import UserError
-from transformer_jax.retention import Record
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.runs.retention import Record
 from transformer_jax.sharding.processes import Agreement
 from transformer_jax.training.feed import feed
 from transformer_jax.training.profiling import Times

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, on_cpu
+from transformer_jax.base.arrays import Array, Float, Int, on_cpu
+from transformer_jax.base.shares import add_up, on_each_device
 from transformer_jax.nn.embedding import Head
-from transformer_jax.shares import add_up, on_each_device
 
 # Target positions whose logits a device holds in memory at a time: enough for fast products, few
 # enough for a CPU's cache. An accelerator, which does not need that, gets 1 GB of logits.

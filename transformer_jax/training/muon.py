@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from transformer_jax.arrays import Array, Float, on_cpu
+from transformer_jax.base.arrays import Array, Float, on_cpu
 from transformer_jax.nn.roles import Role, Roles, name_of
 
 ITERATIONS = 4

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import optax
 
-from transformer_jax.choices import pick
 from transformer_jax.config import OptimizerConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.roles import Role, Roles, name_of
 from transformer_jax.training.adam import adam
 from transformer_jax.training.muon import muon

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.base.arrays import Array, Float, Int
+from transformer_jax.base.vocabulary import PAD
 from transformer_jax.nn.distributions import Distribution
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training.loss import Sums, loss_sums
-from transformer_jax.vocabulary import PAD
 
 _IMPOSSIBLE = 5e4  # nats: optax counts 1e5 for each step that no path takes
 

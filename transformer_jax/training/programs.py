@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax.base.counting import needed, operations
 from transformer_jax.config import Experiment, OptimizerConfig, TrainingConfig
-from transformer_jax.counting import needed, operations
 from transformer_jax.data.batch import Batch, channels_of
 from transformer_jax.data.batching import Shape, blank
 from transformer_jax.data.objectives import Objective, objective_named

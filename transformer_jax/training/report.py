@@ -11,15 +11,15 @@ import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from transformer_jax.base.disk import DiskError, sync, writing
 from transformer_jax.config import TrainingConfig
-from transformer_jax.disk import DiskError, sync, writing
+from transformer_jax.runs.workdir import WorkDir, append_row
 from transformer_jax.training.board import Board
 from transformer_jax.training.heartbeat import Heartbeat, progress_line
 from transformer_jax.training.loss import Sums
 from transformer_jax.training.profiling import Times
 from transformer_jax.training.rows import Scored, take_up, validation_row
 from transformer_jax.training.step import StepMetrics, each_step
-from transformer_jax.workdir import WorkDir, append_row
 
 log = logging.getLogger("transformer_jax")
 

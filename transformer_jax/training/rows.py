@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_jax.workdir import WorkDir, read_rows, write_rows
+from transformer_jax.runs.workdir import WorkDir, read_rows, write_rows
 
 log = logging.getLogger("transformer_jax")
 

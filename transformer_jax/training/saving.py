@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.disk import DiskError
+from transformer_jax.base.disk import DiskError
+from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.sharding.processes import all_or_none
 from transformer_jax.training.profiling import Times
 from transformer_jax.training.report import Report, log

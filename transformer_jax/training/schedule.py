@@ -6,8 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
-from transformer_jax.choices import pick
 from transformer_jax.config import OptimizerConfig
+from transformer_jax.config.registry import pick
 
 
 def make_schedule(config: OptimizerConfig, d_model: int, total_steps: int) -> optax.Schedule:

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import optax
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
-from transformer_jax.errors import UserError
 from transformer_jax.models import lora
 from transformer_jax.nn.roles import name_of
 

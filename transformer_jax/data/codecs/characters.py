@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
@@ -14,8 +16,6 @@ from transformer_jax.data.codecs.codec import (
     symbols_of,
     with_symbols,
 )
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import RESERVED, UNK
 
 
 class Characters:

@@ -6,9 +6,9 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import Codec, hashed
-from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 

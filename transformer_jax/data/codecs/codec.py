@@ -10,11 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
 from transformer_jax.config import DataConfig, ModelConfig
 from transformer_jax.data.batch import Ragged, Read
 from transformer_jax.data.random import Draw
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
 
 # The special pieces, by name, of codecs trained here; an imported one has its own ids.
 SPECIAL: Mapping[str, int] = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}

@@ -8,11 +8,11 @@ each, padded on the right with dots.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import RESERVED
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import SPELLED, before_eos, framed, with_symbols
 from transformer_jax.data.codecs.listed import Listed
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import RESERVED
 
 ALPHABET = ".0123456789abcdefghknpqrwBKNPQR"
 LENGTH = 77

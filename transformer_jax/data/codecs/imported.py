@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs import spm_pair
 from transformer_jax.data.codecs.codec import hashed, special_of
-from transformer_jax.errors import UserError
 
 LEAD = "lead"  # the special piece before every text, source or target, as in BART
 BEGINS = "begins"  # key of what documents begin with; if it is absent, with BOS

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterable, Sequence
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.classes import Classes
 from transformer_jax.data.scripts import words_in
-from transformer_jax.errors import UserError
 
 
 class Labels(Classes):

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.codec import hashed
-from transformer_jax.errors import UserError
 
 UNKNOWN = "[UNK]"  # its spelling in text
 

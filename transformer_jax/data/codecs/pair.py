@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.choices import pick
+from transformer_jax.base.disk import write_bytes
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, SourceConfig, TokenizerConfig
 from transformer_jax.config.choices.codecs import SIZED
+from transformer_jax.config.registry import pick
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import (
     board,
@@ -29,8 +31,6 @@ from transformer_jax.data.codecs import (
 )
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.texts import joined
-from transformer_jax.disk import write_bytes
-from transformer_jax.errors import UserError
 
 
 class Kind(NamedTuple):

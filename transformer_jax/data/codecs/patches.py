@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.augmenting import augmented
@@ -18,7 +19,6 @@ from transformer_jax.data.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
 from transformer_jax.data.image_folders import open_picture, pixels_of
 from transformer_jax.data.random import Draw
-from transformer_jax.errors import UserError
 
 _MODES = {1: "L", 3: "RGB"}  # in which images are read, by channels
 

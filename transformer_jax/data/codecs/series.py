@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data import series_files
@@ -14,7 +15,6 @@ from transformer_jax.data.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
 from transformer_jax.data.random import Draw
 from transformer_jax.data.series_files import Rows, named
-from transformer_jax.errors import UserError
 
 
 class Series(VectorCodec):

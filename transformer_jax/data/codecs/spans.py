@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import hashed
-from transformer_jax.errors import UserError
 
 _MODEL = json.dumps({"spans": 2}).encode()
 

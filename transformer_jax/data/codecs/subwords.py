@@ -1,4 +1,4 @@
-"""SentencePiece, with the four reserved ids of `vocabulary.py`."""
+"""SentencePiece, with the four reserved ids of `base/vocabulary.py`."""
 
 import io
 import logging
@@ -12,11 +12,11 @@ import sentencepiece as spm
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, hashed, sampled
-from transformer_jax.disk import user_path
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 log = logging.getLogger("transformer_jax")
 

@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import before_eos, with_symbols
 from transformer_jax.data.codecs.words import Words
 from transformer_jax.data.scripts import words_in
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import RESERVED, UNK
 
 WORD = "XX"
 

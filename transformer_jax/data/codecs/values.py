@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import hashed
 from transformer_jax.data.labelled import number
-from transformer_jax.errors import UserError
 
 
 class Values:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
@@ -17,8 +19,6 @@ from transformer_jax.data.codecs.codec import (
     with_symbols,
 )
 from transformer_jax.data.codecs.listed import UNKNOWN, Listed
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import RESERVED, UNK
 
 _INSIDE = "##"  # before a piece that does not begin a word
 _ALPHABET = 1000  # number of characters with pieces, the most frequent; as in BERT's vocabularies

@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
@@ -20,8 +22,6 @@ from transformer_jax.data.codecs.codec import (
 )
 from transformer_jax.data.codecs.listed import UNKNOWN, Listed
 from transformer_jax.data.scripts import words_in
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import RESERVED, UNK
 
 
 class Words(Listed):

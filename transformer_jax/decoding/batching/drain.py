@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Bool, Int
+from transformer_jax.base.arrays import Array, Bool, Int
 from transformer_jax.decoding.batching.results import Results
 from transformer_jax.decoding.search.state import (
     Search,

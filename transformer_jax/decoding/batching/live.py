@@ -15,12 +15,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from transformer_jax.base.vocabulary import UNK
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
-from transformer_jax.vocabulary import UNK
 
 # A batch advances one turn at a time, until a share of its rows is free, so that these are not idle
 # and results do not wait. Newcomers wait for a turn to end, and each turn costs some milliseconds:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Int
+from transformer_jax.base.arrays import Array, Int
 
 ShapeAndType = tuple[tuple[int, ...], np.dtype]  # the shape on each device, and the type
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.models.model import Stepper
 from transformer_jax.models.network import DecodeState
 from transformer_jax.nn.cache import Lanes

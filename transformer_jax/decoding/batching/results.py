@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.decoding.search.state import SearchState
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from transformer_jax.base.vocabulary import BOS
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.drain import Outcome
 from transformer_jax.decoding.batching.engine import Engine
@@ -20,7 +21,6 @@ from transformer_jax.decoding.search.state import (
     SearchState,
     has_room,
 )
-from transformer_jax.vocabulary import BOS
 
 Owners = np.ndarray  # [devices rows], the number of the sentence in each row, or -1
 Found = tuple[int, np.ndarray, np.ndarray]  # a sentence's number, tokens [W L] and scores [W]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.arrays import Int
+from transformer_jax.base.arrays import Int
 
 
 @dataclass

@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
+from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32
+from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.search.columns import columns_of, pieces_of
 from transformer_jax.decoding.search.constraints import constrain
@@ -45,7 +46,6 @@ from transformer_jax.decoding.search.state import (
 )
 from transformer_jax.decoding.search.top_k import top_k
 from transformer_jax.models.model import Stepper
-from transformer_jax.vocabulary import OURS, Special
 
 
 @struct.dataclass

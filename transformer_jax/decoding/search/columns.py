@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Bool, Int
+from transformer_jax.base.arrays import Array, Bool, Int
 
 Shortlists = Int[Array | np.ndarray, "B K"] | None  # of each sentence, in the order of ids
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.base.arrays import Array, Float, Int
+from transformer_jax.base.vocabulary import OURS
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.decoding.search.columns import columns_of, marked
 from transformer_jax.decoding.search.state import Constraint, SearchState, too_early
 from transformer_jax.decoding.search.trees import TreeConstraint
-from transformer_jax.vocabulary import OURS
 
 # Values of decoding.constraint; each is built from the target side's codec.
 CONSTRAINTS: dict[str, Callable[[Codec], Constraint | None]] = {

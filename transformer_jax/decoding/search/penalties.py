@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.config import DecodingConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.decoding.search.state import Number, static
 
 Lengths = Int[Array, "..."] | Int[np.ndarray, "..."]

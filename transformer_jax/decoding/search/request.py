@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int, UInt
-from transformer_jax.vocabulary import BOS
+from transformer_jax.base.arrays import Array, Float, Int, UInt
+from transformer_jax.base.vocabulary import BOS
 
 
 @struct.dataclass

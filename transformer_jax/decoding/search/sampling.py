@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int, UInt, at_least_float32
+from transformer_jax.base.arrays import Array, Bool, Float, Int, UInt, at_least_float32
+from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.search.columns import columns_of, pieces_of
 from transformer_jax.decoding.search.constraints import constrain
@@ -34,7 +35,6 @@ from transformer_jax.decoding.search.state import (
 )
 from transformer_jax.decoding.search.top_k import argmax
 from transformer_jax.models.model import Stepper
-from transformer_jax.vocabulary import OURS, Special
 
 
 @struct.dataclass

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.decoding.search.sampling import Sampling, has_ended
 from transformer_jax.decoding.search.state import (
     SearchRequest,

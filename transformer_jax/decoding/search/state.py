@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax import arrays
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.base import arrays
+from transformer_jax.base.arrays import Array, Bool, Float, Int
+from transformer_jax.base.vocabulary import BOS, EOS, OURS, PAD, Special
 from transformer_jax.data.batch import Side
 from transformer_jax.decoding.search.request import SearchRequest
 from transformer_jax.models.model import Stepper
-from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, Special
 
 Number = Float[Array, ""] | Int[Array, ""] | float | int
 static = functools.partial(struct.field, pytree_node=False)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 
 
 def top_k(

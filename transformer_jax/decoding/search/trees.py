@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Int
+from transformer_jax.base.arrays import Array, Bool, Int
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.trees import WORD, leaf
 from transformer_jax.decoding.search.state import SearchState, static
-from transformer_jax.errors import UserError
 
 AROUND = 3  # pieces of the smallest tree besides its words: two brackets and EOS
 

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.texts import first_difference
 from transformer_jax.decoding.stepper import has_attention, stepper_of
 from transformer_jax.decoding.text.teacher_forced import each_pair
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 # (source word, target word), both counted from 0: what spaces separate in the texts

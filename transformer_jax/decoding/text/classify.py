@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import encoded
@@ -18,7 +19,6 @@ from transformer_jax.data.labelling import CHOICES
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 

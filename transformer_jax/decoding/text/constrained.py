@@ -1,9 +1,9 @@
 """Checks of lines whose output must satisfy a constraint."""
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.state import Constraint
-from transformer_jax.errors import UserError
 
 
 def check_whole(config: DecodingConfig, number: int, length: int, longest: int) -> None:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.codec import Codec, settled, special_of
 from transformer_jax.decoding.batching.paged import PagedStream
@@ -35,7 +36,6 @@ from transformer_jax.decoding.text.searching import (
 from transformer_jax.decoding.text.sliding import NEXT_TEXT, Sliding
 from transformer_jax.decoding.text.streaming import Alone, Parts, cut
 from transformer_jax.decoding.text.translation import first_of_each
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 MAX_TOKENS = 256  # by default

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
@@ -17,7 +18,6 @@ from transformer_jax.data.objectives import OBJECTIVES, Objective, objective_nam
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.decoding.text.teacher_forced import check_positions
-from transformer_jax.errors import UserError
 from transformer_jax.models.layers import Layer
 from transformer_jax.models.model import Model
 from transformer_jax.models.network import Network

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codec import VectorCodec, read_whole, shortened
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -16,9 +18,7 @@ from transformer_jax.decoding.search.state import Constraint
 from transformer_jax.decoding.text.constrained import check_room, check_whole
 from transformer_jax.decoding.text.long_lines import split, words_before
 from transformer_jax.decoding.text.searching import room_behind
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import Special
 
 log = logging.getLogger("transformer_jax")
 

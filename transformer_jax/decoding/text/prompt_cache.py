@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Int
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Int
+from transformer_jax.base.errors import UserError
 from transformer_jax.config.bounds import either
 from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.config.choices.record import with_
+from transformer_jax.config.registry import pick
 from transformer_jax.decoding.text.prompt_files import PromptFiles
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.local import LocalAttention

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.disk import DiskError, writing
+from transformer_jax.base.disk import DiskError, writing
 
 log = logging.getLogger("transformer_jax")
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from itertools import chain
 from typing import NamedTuple
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
 from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.data.codecs.codec import Codec, shortened, special_of, symbols_of
-from transformer_jax.errors import UserError
 
 
 def _continued(

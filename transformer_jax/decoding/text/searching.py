@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
 
-from transformer_jax.choices import found_in, pick
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.choices import searches
+from transformer_jax.config.registry import found_in, pick
 from transformer_jax.decoding import search
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.sampling import Sampling
@@ -23,10 +25,8 @@ from transformer_jax.decoding.stepper import (
     stepper_of,
 )
 from transformer_jax.decoding.weights import in_compute_dtype
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.nn.mixers.kinds import MIXERS
-from transformer_jax.vocabulary import OURS, Special
 
 # The searches by their words, in the order of the manual: the `WORDS` of the modules of search/.
 FOUND = found_in(search)

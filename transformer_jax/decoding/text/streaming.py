@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.decoding.batching.batch_shapes import batch_shapes
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.acceptance import Acceptance
@@ -30,7 +31,6 @@ from transformer_jax.decoding.text.searching import (
     together,
     until_eos,
 )
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -17,7 +18,6 @@ from transformer_jax.data.labelled import words_of
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 

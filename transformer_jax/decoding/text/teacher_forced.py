@@ -6,14 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.batching import fixed_batches
 from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import OURS, Special
 
 
 def each_pair(

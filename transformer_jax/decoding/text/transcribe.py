@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import encoded
@@ -19,9 +21,7 @@ from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.decoding.text.translation import Translation, on_one_line
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import PAD
 
 
 class Transcriber:

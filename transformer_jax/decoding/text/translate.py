@@ -10,8 +10,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from transformer_jax.choices import pick
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data.codecs.codec import VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.lexicon import Lexicon
@@ -41,7 +42,6 @@ from transformer_jax.decoding.text.translation import (
     join,
     on_one_line,
 )
-from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 log = logging.getLogger("transformer_jax")

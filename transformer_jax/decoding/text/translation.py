@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.data.scripts import separator
 from transformer_jax.decoding.text.attention import Alignments
-from transformer_jax.vocabulary import EOS
 
 
 @runtime_checkable

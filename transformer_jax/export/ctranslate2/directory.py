@@ -8,16 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from transformer_jax.base.disk import writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import BOS, EOS, UNK
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.disk import writing
-from transformer_jax.errors import UserError
 from transformer_jax.export.ctranslate2 import settings
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import SCORE_SCALES
 from transformer_jax.nn.positions import POSITIONS
-from transformer_jax.vocabulary import BOS, EOS, UNK
 
 _POSITIONS = 1024  # rows written of a table that is not learned
 _ROTARY = ("rope", "rope_interleaved")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.decoding.search.state import NEVER
 from transformer_jax.decoding.text.prompts import forbidden

@@ -1,8 +1,8 @@
 """The models that CTranslate2 computes exactly, and refusals of others."""
 
-from transformer_jax.allowed import ANY, Allowed, among, refused
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig, ObjectiveConfig
-from transformer_jax.errors import UserError
+from transformer_jax.config.allowed import ANY, Allowed, among, refused
 from transformer_jax.export.neutral import NEUTRAL
 
 ACTIVATIONS = {  # CTranslate2's names

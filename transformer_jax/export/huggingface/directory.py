@@ -12,13 +12,13 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from transformer_jax.allowed import refused
+from transformer_jax.base.disk import write_bytes, write_text, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig
+from transformer_jax.config.allowed import refused
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.subwords import Subwords
-from transformer_jax.disk import write_bytes, write_text, writing
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import generation, settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.families import FAMILIES
 from transformer_jax.export.huggingface.family import Family, Word, from_words, problems, to_words

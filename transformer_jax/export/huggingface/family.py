@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, get_type_hints
 
-from transformer_jax.allowed import ANY, Allowed, among, refused
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
-from transformer_jax.door import checked
-from transformer_jax.errors import UserError
+from transformer_jax.config.allowed import ANY, Allowed, among, refused
+from transformer_jax.config.convert import checked
 from transformer_jax.export.neutral import NEUTRAL
 
 _REQUIRED = object()

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, DecodingConfig, Experiment
 from transformer_jax.config.choices.searches import samples
+from transformer_jax.config.registry import pick
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.decoding.text.prompts import forbidden

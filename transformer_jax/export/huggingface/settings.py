@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -22,7 +23,6 @@ from transformer_jax.data.codecs.labels import Labels
 from transformer_jax.data.codecs.spans import Spans
 from transformer_jax.data.codecs.values import Values
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.family import Family
 
 # What an imported encoder predicts -> its objective here.

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.imported import Imported
-from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 

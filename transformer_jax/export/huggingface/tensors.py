@@ -13,10 +13,10 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file, save_file
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.values import Values
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.experts import apart, together
 from transformer_jax.export.huggingface.family import LOGITS_BIAS, Family
 from transformer_jax.nn.positions import Sinusoidal

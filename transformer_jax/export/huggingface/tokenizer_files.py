@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.spm_pair import described
-from transformer_jax.errors import UserError
 
 Words = Mapping[str, Any]
 _NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")

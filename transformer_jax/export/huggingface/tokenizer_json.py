@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment
 from transformer_jax.data.codecs import spm_pair
 from transformer_jax.data.codecs.characters import Characters
@@ -18,7 +19,6 @@ from transformer_jax.data.codecs.imported import LEAD, Imported
 from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.codecs.wordpiece import WordPiece
-from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface import special_ids, tokenizer_files
 
 _PAD, _BOS, _EOS, _UNK = SPELLED

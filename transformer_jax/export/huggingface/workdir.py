@@ -4,12 +4,12 @@ import logging
 import shutil
 from pathlib import Path
 
-from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.disk import DiskError, writing
-from transformer_jax.errors import UserError
+from transformer_jax.base.disk import DiskError, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.export.huggingface.directory import ignored, read
 from transformer_jax.export.huggingface.special_ids import reads
-from transformer_jax.workdir import WorkDir
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
 

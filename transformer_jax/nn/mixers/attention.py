@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from transformer_jax.arrays import Array, Bool, Float
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Bool, Float
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import project_together

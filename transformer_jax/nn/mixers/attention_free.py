@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float, at_least_float32
+from transformer_jax.base.arrays import Array, Bool, Float, at_least_float32
 from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.mixers.attention import Attention

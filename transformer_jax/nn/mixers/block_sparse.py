@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.view import View

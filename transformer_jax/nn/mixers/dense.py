@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, on_cpu
+from transformer_jax.base.arrays import Array, Float, on_cpu
 from transformer_jax.nn.view import View
 
 

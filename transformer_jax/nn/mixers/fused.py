@@ -9,7 +9,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, compute_capability
+from transformer_jax.base.arrays import Array, Float, compute_capability
 from transformer_jax.nn.mixers import dense
 from transformer_jax.nn.view import View
 

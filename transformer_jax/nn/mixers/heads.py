@@ -5,9 +5,9 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
-from transformer_jax.choices import pick
+from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.registry import pick
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.norm import RMSNorm
 from transformer_jax.nn.roles import INWARD, KEY, OUTWARD, QUERY

@@ -6,8 +6,8 @@ A module calls `WORDS` what its classes are in `encoder_pattern` and `decoder_pa
 
 import flax.linen as nn
 
-from transformer_jax.choices import found_in
 from transformer_jax.config.choices import mixers
+from transformer_jax.config.registry import found_in
 from transformer_jax.nn import mixers as here
 
 

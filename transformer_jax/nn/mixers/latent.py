@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float
+from transformer_jax.base.arrays import Array, Bool, Float
 from transformer_jax.config.choices.positions import ROTARY
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout

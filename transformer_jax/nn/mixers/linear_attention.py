@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.heads import Heads
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn

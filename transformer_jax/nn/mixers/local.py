@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float, Size
+from transformer_jax.base.arrays import Array, Bool, Float, Size
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.mixers import fused
 from transformer_jax.nn.mixers.attention import Attention

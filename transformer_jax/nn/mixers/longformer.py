@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.attention import keys_values

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
+from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.embedding import fix_norm

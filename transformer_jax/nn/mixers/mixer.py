@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.nn.cache import Lanes, Slots
 from transformer_jax.nn.view import View
 

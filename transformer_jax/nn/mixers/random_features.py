@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.base.arrays import Array, Float, at_least_float32
 from transformer_jax.nn.embedding import fix_norm
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project

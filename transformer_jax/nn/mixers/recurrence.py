@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import Lanes, Slots
 from transformer_jax.nn.states import States

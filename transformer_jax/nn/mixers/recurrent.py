@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.base.arrays import Array, Float
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn, scan
 from transformer_jax.nn.roles import MAP, PLAIN

@@ -16,8 +16,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
-from transformer_jax.arrays import Array, Bool, Float
-from transformer_jax.shares import ROWS, row_parts
+from transformer_jax.base.arrays import Array, Bool, Float
+from transformer_jax.base.shares import ROWS, row_parts
 
 LONGEST = 128  # queries or keys that fit a program's registers
 _LEAST = 16  # rows and columns of a matrix product there

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.base.arrays import Array, Float, at_least_float32
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
 from transformer_jax.nn.roles import MAP

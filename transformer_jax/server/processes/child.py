@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
-from transformer_jax import parts
+from transformer_jax.config import parts
 
 Key = tuple[int, str]  # the number of a model, and the kind of search
 

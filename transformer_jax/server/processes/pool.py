@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import transformer_jax
-from transformer_jax import parts
+from transformer_jax.config import parts
 from transformer_jax.data.encoding import cores
 from transformer_jax.decoding.text.live import LivePlan
 from transformer_jax.server.processes import child

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 
 
 class DamagedCheckpoint(UserError):

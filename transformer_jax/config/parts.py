@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.command_text import listed, unwrapped
-from transformer_jax.disk import user_path
-from transformer_jax.errors import UserError, explained
+from transformer_jax.base.command_text import listed, unwrapped
+from transformer_jax.base.disk import user_path
+from transformer_jax.base.errors import UserError, explained
 
 GROUP = "transformer_jax"
 # A file's path may contain colons and more; a package's name may not.

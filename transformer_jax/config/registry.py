@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, TypeVar
 
-from transformer_jax import parts
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
+from transformer_jax.config import parts
 
 T = TypeVar("T")
 

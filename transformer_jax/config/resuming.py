@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from transformer_jax import parts
-from transformer_jax.allowed import Allowed, allows, declared
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, parts
+from transformer_jax.config.allowed import Allowed, allows, declared
 from transformer_jax.config.fields import declarations
 
 # Fields, and the values between which they may change, as the manual declares them: these affect

@@ -13,7 +13,7 @@ from pathlib import Path
 from absl import logging as absl_logging
 from safetensors import SafetensorError
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 
 
 class DiskError(UserError):

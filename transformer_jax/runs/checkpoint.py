@@ -19,13 +19,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils.epath.gpath import PosixGPath
 
-from transformer_jax import integrity
-from transformer_jax.arrays import mean
+from transformer_jax.base.arrays import mean
+from transformer_jax.base.disk import DiskError, check_room, quiet, write_text, writing
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import CheckpointConfig
-from transformer_jax.disk import DiskError, check_room, quiet, write_text, writing
-from transformer_jax.errors import UserError
-from transformer_jax.integrity import DamagedCheckpoint, checksums, seal
-from transformer_jax.retention import Record, best, check_one_run, choose, kept, steps_in
+from transformer_jax.runs import integrity
+from transformer_jax.runs.integrity import DamagedCheckpoint, checksums, seal
+from transformer_jax.runs.retention import Record, best, check_one_run, choose, kept, steps_in
 from transformer_jax.sharding.processes import all_or_none, together
 
 _ITEMS = ("params", "training", "record")

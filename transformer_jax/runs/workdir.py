@@ -16,9 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import parts
-from transformer_jax.config import Experiment
-from transformer_jax.disk import (
+from transformer_jax.base.disk import (
     DiskError,
     append_text,
     user_path,
@@ -26,9 +24,10 @@ from transformer_jax.disk import (
     write_text,
     writing,
 )
-from transformer_jax.door import differences, from_json, own_parts, to_json
-from transformer_jax.errors import UserError
-from transformer_jax.resuming import may_change
+from transformer_jax.base.errors import UserError
+from transformer_jax.config import Experiment, parts
+from transformer_jax.config.convert import differences, from_json, own_parts, to_json
+from transformer_jax.config.resuming import may_change
 
 TAKEN = "another trainer is running here"
 _CLOUDS = ("gs", "s3", "az", "hf")  # as the first folder of a path; "gs:" anywhere in it

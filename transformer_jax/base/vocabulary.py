@@ -5,7 +5,7 @@ Imported tokenizers have other ids: code that may meet one asks the codec.
 
 from typing import NamedTuple
 
-from transformer_jax.errors import UserError
+from transformer_jax.base.errors import UserError
 
 PAD = 0
 BOS = 1

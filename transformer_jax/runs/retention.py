@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import CheckpointConfig, average_count
-from transformer_jax.directions import standing
-from transformer_jax.errors import UserError
+from transformer_jax.config.metrics import standing
 
 log = logging.getLogger("transformer_jax")
 

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, files, arrays, progress; it knows nothing of models."""

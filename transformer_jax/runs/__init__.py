@@ -1,0 +1,1 @@
+"""A run on disk: its work directory, its checkpoints and their checksums."""
