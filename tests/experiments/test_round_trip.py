@@ -6,7 +6,13 @@ from types import SimpleNamespace
 import pytest
 from tiny import RUN
 
-from transformer_jax.config import Experiment, SideConfig, SourceConfig, TokenizerConfig
+from transformer_jax.config import (
+    Experiment,
+    ObjectiveConfig,
+    SideConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
 from transformer_jax.config.convert import door, override, parse
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.utf8 import Bytes
@@ -154,7 +160,7 @@ def test_language_models_lose_bits_per_character(kind, lines):
     """Even by spaces. Models that write no text are not said to rewrite any."""
     experiment, codecs = made("subwords", lines)
     one_sided = SimpleNamespace(
-        objective=SimpleNamespace(kind=kind, translates=False), tokenizer=experiment.tokenizer,
+        objective=ObjectiveConfig(kind, window=16), tokenizer=experiment.tokenizer,
         tgt=experiment.tgt, codecs=experiment.codecs,
     )  # fmt: skip
     train, held_out = Corpus((), lines, ""), Corpus((), lines, "")

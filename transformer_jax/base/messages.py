@@ -15,7 +15,7 @@ _SCRIPTS = {"train": "train.py", "evaluate": "eval.py"}
 def program(name: Literal["train", "evaluate"]) -> str:
     """Return the command for a program: its script in a checkout, else the installed command."""
     script = _SCRIPTS[name]
-    beside = Path(__file__).parents[1] / script
+    beside = Path(__file__).parents[2] / script
     return f"python {script}" if beside.is_file() else f"transformer-jax {name}"
 
 

@@ -132,8 +132,8 @@ class _Job:
         if self._waited:
             self._programs = deque(self._record.due(self.point, self._split))
             self._waited = False
-            if not self._programs:
-                return self._record.code(self.point) or FINISHED
+        if not self._programs:  # another sweep finished the point in the meantime
+            return self._record.code(self.point) or FINISHED
         self._launch(environment)
         return None
 
