@@ -19,7 +19,7 @@ import ctranslate2
 
 from transformer_jax.api import TrainedModel, load
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.export.ctranslate2.directory import export
 from transformer_jax.export.ctranslate2.search_options import options
 

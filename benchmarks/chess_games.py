@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 import chess
 
 from transformer_jax.api import TrainedModel, load
-from transformer_jax.data import chess_positions, sources
+from transformer_jax.data import sources
+from transformer_jax.data.sources import chess_positions
 from transformer_jax.evaluation import moves
 from transformer_jax.evaluation.metrics import interval
 

@@ -28,10 +28,10 @@ from transformer_jax.config import (
     TrainingConfig,
 )
 from transformer_jax.data import sources
-from transformer_jax.data.batching import PLANS, BatchSource
+from transformer_jax.data.batches.batching import PLANS, BatchSource
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.objectives import Translate
-from transformer_jax.data.token_store import TokenStore, open_store, select
+from transformer_jax.data.store.token_store import TokenStore, open_store, select
 from transformer_jax.models.build import build, roles_of
 from transformer_jax.plots.picture import check_suffix, save
 from transformer_jax.sharding.mesh import make_mesh, place_batch

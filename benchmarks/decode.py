@@ -40,10 +40,10 @@ from transformer_jax.api import load
 from transformer_jax.base import counting
 from transformer_jax.base.vocabulary import BOS, EOS, PAD, RESERVED
 from transformer_jax.config import DecodingConfig, ModelConfig
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.files import read_lines
-from transformer_jax.data.lexicon import Lexicon
+from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.batching.engine import Engine as Batches
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch

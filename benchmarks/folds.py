@@ -25,7 +25,7 @@ import numpy as np
 
 from transformer_jax.base.disk import write_text
 from transformer_jax.config import EvaluationConfig
-from transformer_jax.data.files import read_lines, read_parallel
+from transformer_jax.data.sources.files import read_lines, read_parallel
 from transformer_jax.reports.compare import paired_tests
 from transformer_jax.reports.systems import System, read_system
 from transformer_jax.runs.workdir import WorkDir

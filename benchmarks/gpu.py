@@ -101,7 +101,7 @@ def ids(task: Task, rows: int) -> np.ndarray:
 
 def batch_of(tokens: np.ndarray, seg: np.ndarray) -> Any:
     """Return a batch with these pieces as source, target and labels; segments are 0 or 1."""
-    from transformer_jax.data.batch import Batch, Side, Target
+    from transformer_jax.data.batches.batch import Batch, Side, Target
 
     pos = np.broadcast_to(np.arange(tokens.shape[1], dtype=np.int32), tokens.shape).copy()
     side = Side(tokens, pos, seg)
@@ -397,7 +397,7 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
         work, operations = matmul(task)
     elif kind == "train":
         from transformer_jax.config import Experiment
-        from transformer_jax.data.batching import Shape
+        from transformer_jax.data.batches.batching import Shape
         from transformer_jax.training.cost import step_cost
 
         ours, _, variant = engine.partition("-")

@@ -29,7 +29,7 @@ import numpy as np
 from transformer_jax.base import counting
 from transformer_jax.base.disk import write_text
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.nn.mixers.random_features import Favor, RandomFeatures
 from transformer_jax.plots.picture import save

@@ -32,12 +32,13 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig, TokenizerConfig
-from transformer_jax.data import sources, spelled_numbers, token_store
-from transformer_jax.data.batching import PLANS, BatchSource, filled
+from transformer_jax.data import sources
+from transformer_jax.data.batches.batching import PLANS, BatchSource, filled
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.data.encoding import cores
 from transformer_jax.data.objectives import Translate
-from transformer_jax.data.sources import Corpus
+from transformer_jax.data.sources import Corpus, spelled_numbers
+from transformer_jax.data.store import token_store
+from transformer_jax.data.store.encoding import cores
 
 POOL = 20_000  # numbers that lines are sampled from
 LINES = 200_000  # written at a time

@@ -37,11 +37,11 @@ from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment, MeshConfig
 from transformer_jax.config.convert import parse
 from transformer_jax.data import sources
-from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import PLANS, BatchSource
+from transformer_jax.data.batches.batch import Batch
+from transformer_jax.data.batches.batching import PLANS, BatchSource
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.objectives import OBJECTIVES
-from transformer_jax.data.token_store import open_store
+from transformer_jax.data.store.token_store import open_store
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build_for, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch

@@ -26,7 +26,7 @@ from transformer_jax.base.disk import write_text
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
-from transformer_jax.data.listops import END, OPERATORS
+from transformer_jax.data.sources.listops import END, OPERATORS
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
 from transformer_jax.reports.systems import read_system

@@ -32,9 +32,9 @@ from transformer_jax.base.disk import cache_dir
 from transformer_jax.base.vocabulary import BOS, EOS, PAD
 from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.batches.batching import BucketPlan
 from transformer_jax.data.codecs.pair import train_pair
-from transformer_jax.data.token_store import open_store, select
+from transformer_jax.data.store.token_store import open_store, select
 
 EPOCHS = 4  # between validations
 

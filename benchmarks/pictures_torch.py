@@ -26,8 +26,8 @@ import transformers
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import parse
-from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import BatchSource, fixed_batches
+from transformer_jax.data.batches.batch import Batch
+from transformer_jax.data.batches.batching import BatchSource, fixed_batches
 from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.experiments.prepare import prepare
 from transformer_jax.runs.workdir import WorkDir

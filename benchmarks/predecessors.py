@@ -26,7 +26,7 @@ from transformer_jax.api import load
 from transformer_jax.base.disk import write_text
 from transformer_jax.base.errors import UserError
 from transformer_jax.data import sources
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.evaluation.sentences import corpus_bleu
 from transformer_jax.experiments.process import keep_freed_memory, use_every_core
 from transformer_jax.plots.picture import save

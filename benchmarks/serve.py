@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.api import load
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.runs.workdir import WorkDir
 
 TOKENS = 32  # per streamed text

@@ -22,7 +22,7 @@ from turns import Run, Worker, take_turns
 
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.experiments.process import keep_freed_memory
 
 PLAIN = "greedy"

@@ -38,11 +38,11 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data import sources
-from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import BatchSource, BucketPlan
+from transformer_jax.data.batches.batch import Batch
+from transformer_jax.data.batches.batching import BatchSource, BucketPlan
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.objectives import Translate
-from transformer_jax.data.token_store import open_store, select
+from transformer_jax.data.store.token_store import open_store, select
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build_for, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch

@@ -29,11 +29,11 @@ from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment, MeshConfig
 from transformer_jax.config.convert import parse
 from transformer_jax.data import sources
-from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import PLANS, BatchSource
+from transformer_jax.data.batches.batch import Batch
+from transformer_jax.data.batches.batching import PLANS, BatchSource
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import OBJECTIVES
-from transformer_jax.data.token_store import open_store
+from transformer_jax.data.store.token_store import open_store
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch

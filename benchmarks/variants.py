@@ -29,7 +29,8 @@ from transformer_jax.base.disk import write_text
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config.convert import parse
-from transformer_jax.data import files, sources
+from transformer_jax.data import sources
+from transformer_jax.data.sources import files
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
 from transformer_jax.reports.compare import paired_tests

@@ -7,9 +7,9 @@
 
 Positions are generated when a run first starts, about 400 per second, and kept for all later ones.
 The teacher is not Stockfish: it counts material after the opponent's best reply
-(transformer_jax/data/chess_positions.py). A model is taught one of its best moves, 11 on average,
-or all: the target is then the uniform distribution over them, whose entropy is a lower bound of the
-loss.
+(transformer_jax/data/sources/chess_positions.py). A model is taught one of its best moves, 11 on
+average, or all: the target is then the uniform distribution over them, whose entropy is a lower
+bound of the loss.
 
 policy   all best moves; a move's logit is computed from the squares that it connects, as in
          AlphaZero and Leela Chess Zero, and from those that it passes over

@@ -97,7 +97,7 @@ def write(directory: Path, workdir: str | None = None) -> None:
     import numpy as np
 
     from transformer_jax.api import load
-    from transformer_jax.data.codebook import Codebook, as_lines
+    from transformer_jax.data.codecs.codebook import Codebook, as_lines
 
     book = None if workdir is None else load(workdir).picture_codes
     for part in ("train", "validation"):

@@ -6,7 +6,7 @@ The formulas cover the kinds of models that the tests count.
 import math
 
 from transformer_jax.config import Experiment, ModelConfig
-from transformer_jax.data.batching import Shape
+from transformer_jax.data.batches.batching import Shape
 
 
 def parameters(

@@ -35,8 +35,9 @@ from transformer_jax.config.choices import (
 )
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.fields import declarations
+from transformer_jax.config.registry import found_in
 from transformer_jax.data import objectives as of_data
-from transformer_jax.data import sources as of_files
+from transformer_jax.data.sources import corpus as of_files
 from transformer_jax.decoding.text import prompts, searching
 from transformer_jax.evaluation import language
 from transformer_jax.nn.mixers import kinds
@@ -120,7 +121,7 @@ def test_every_mixer_has_its_mathematics():
 
 
 def test_every_objective_has_its_examples():
-    assert of_data.FOUND.keys() == objectives.OBJECTIVES.keys()
+    assert found_in(of_data).keys() == objectives.OBJECTIVES.keys()
 
 
 def test_every_search_has_its_algorithm():

@@ -30,8 +30,8 @@ from transformer_jax.cli.main import COMMANDS, dispatch
 from transformer_jax.cli.pictures import COMMANDS as CODES
 from transformer_jax.cli.plot import PICTURES
 from transformer_jax.config import DataConfig, Experiment
-from transformer_jax.data import spelled_numbers
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.sources import spelled_numbers
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.evaluation.run import Evaluation, digest
 from transformer_jax.experiments.process import use_compilation_cache
 from transformer_jax.runs.workdir import WorkDir, read_rows

@@ -21,9 +21,9 @@ from transformer_jax.config import (
     SideConfig,
     SourceConfig,
 )
-from transformer_jax.data.batch import Batch, Placement, Ragged, Side
-from transformer_jax.data.both_ways import BidirectionalLM
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Batch, Placement, Ragged, Side
+from transformer_jax.data.objectives.both_ways import BidirectionalLM
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.experiments import train as runs
 from transformer_jax.models.build import build
 from transformer_jax.runs.workdir import WorkDir

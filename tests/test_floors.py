@@ -13,8 +13,8 @@ import transformer_jax
 from transformer_jax import config
 from transformer_jax.config.choices import objectives
 from transformer_jax.config.choices.mixers import TWO_WAY
-from transformer_jax.data.augmenting import AUGMENTATIONS
-from transformer_jax.data.masking import MASKS
+from transformer_jax.data.codecs.picture_augmentation import AUGMENTATIONS
+from transformer_jax.data.codecs.spec_augment import MASKS
 from transformer_jax.models.layers import FEED_FORWARDS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrent import TwoWay
@@ -174,7 +174,7 @@ TABLES = {
     (config.ModelConfig, "distribution"): "nn.distributions.DISTRIBUTIONS",
     (config.SideConfig, "codec"): "data.codecs.pair.CODECS",
     (config.DataConfig, "source"): "data.sources.SOURCES",
-    (config.DataConfig, "batching"): "data.batching.PLANS",
+    (config.DataConfig, "batching"): "data.batches.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
     (config.DecodingConfig, "length_penalty"): "decoding.search.penalties.PENALTIES",
     (config.DecodingConfig, "constraint"): "decoding.search.constraints.CONSTRAINTS",
@@ -214,7 +214,7 @@ BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "compute_dtype": "jnp.dtype",
     "document": "data.sources.load",
-    "long_sources": "data.batch.Ragged.cut",
+    "long_sources": "data.batches.batch.Ragged.cut",
     "algorithm": "sentencepiece",
     "normalization": "sentencepiece",
     "smoothing": "training.loss.smoothing_weights",

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import CheckpointConfig, Experiment
 from transformer_jax.config.convert import door, override, parse, to_json
-from transformer_jax.data import store_files, token_store
 from transformer_jax.data.codecs import utf8
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.store import store_files, token_store
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.integrity import seal
 from transformer_jax.runs.workdir import WorkDir, read_rows

@@ -23,9 +23,9 @@ from transformer_jax.config import (
     SourceConfig,
     TokenizerConfig,
 )
-from transformer_jax.data import image_folders
 from transformer_jax.data.codecs import characters, classes, log_mel, patches, series
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.sources import image_folders
 from transformer_jax.models.build import build_for
 from transformer_jax.runs.workdir import WorkDir
 

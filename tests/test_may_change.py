@@ -15,8 +15,8 @@ from tiny import MODEL, VOCAB, alone, random_params, random_store
 from transformer_jax.config import DataConfig, Experiment, OptimizerConfig, TrainingConfig, resuming
 from transformer_jax.config.allowed import ANY
 from transformer_jax.config.fields import declarations
-from transformer_jax.data.batching import BucketPlan
-from transformer_jax.data.token_store import select
+from transformer_jax.data.batches.batching import BucketPlan
+from transformer_jax.data.store.token_store import select
 from transformer_jax.models.build import build, roles_of
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule

@@ -13,10 +13,10 @@ import transformer_jax
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli import compare, evaluate
 from transformer_jax.config import ModelConfig, ObjectiveConfig, SideConfig, SourceConfig
-from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.experiments import train as runs
 from transformer_jax.runs.workdir import WorkDir
 

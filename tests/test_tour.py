@@ -11,9 +11,9 @@ import numpy as np
 from transformer_jax.cli.arguments import load_config, load_variants
 from transformer_jax.config.convert import parse
 from transformer_jax.config.parts import admit
-from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.sweeps.points import make_points
 
 ROOT = Path(__file__).parents[1]

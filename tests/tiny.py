@@ -21,9 +21,9 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batch import Batch, Ragged, one_per_row
+from transformer_jax.data.batches.batch import Batch, Ragged, one_per_row
 from transformer_jax.data.objectives import Translate
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.core import Core
 from transformer_jax.models.stack import LOOPS, REMATS

@@ -7,10 +7,9 @@ import pytest
 
 from transformer_jax.base.vocabulary import EOS, RESERVED
 from transformer_jax.config import DataConfig
-from transformer_jax.data import spelled_numbers
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.sources import Corpus, spelled_numbers
+from transformer_jax.data.store.token_store import TokenStore
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,13 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.answering import Answer
-from transformer_jax.data.batch import one_per_row
-from transformer_jax.data.batching import PLANS, BatchSource, blank
+from transformer_jax.data.batches.batch import one_per_row
+from transformer_jax.data.batches.batching import PLANS, BatchSource, blank
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.data.questions import Asked, answers_of
+from transformer_jax.data.objectives.answering import Answer
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import TokenStore, open_store
+from transformer_jax.data.sources.questions import Asked, answers_of
+from transformer_jax.data.store.token_store import TokenStore, open_store
 
 ANSWER = Answer()
 WORDS = ["red", "green", "house", "tree", "river", "hill", "bird"]

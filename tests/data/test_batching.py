@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS
 from transformer_jax.config import DataConfig
-from transformer_jax.data.batch import Batch, Ragged
-from transformer_jax.data.batching import (
+from transformer_jax.data.batches.batch import Batch, Ragged
+from transformer_jax.data.batches.batching import (
     PLANS,
     BatchSource,
     BucketPlan,
@@ -25,10 +25,10 @@ from transformer_jax.data.batching import (
     rows_for,
     shapes_from,
 )
-from transformer_jax.data.mixing import Mixture
+from transformer_jax.data.batches.mixing import Mixture
+from transformer_jax.data.batches.packing import first_fit
 from transformer_jax.data.objectives import Translate
-from transformer_jax.data.packing import first_fit
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 
 TRANSLATE = Translate()
 CONFIG = DataConfig(max_length=40, tokens_per_batch=700, num_buckets=3, rows_divisible_by=4)

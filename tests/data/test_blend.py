@@ -12,14 +12,14 @@ import pytest
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.choices.objectives import OBJECTIVES as KNOWN
-from transformer_jax.data.batch import Batch, Ragged, one_per_row
-from transformer_jax.data.batching import PLANS, BatchSource, blank
-from transformer_jax.data.blend import Blend, Several
+from transformer_jax.data.batches.batch import Batch, Ragged, one_per_row
+from transformer_jax.data.batches.batching import PLANS, BatchSource, blank
+from transformer_jax.data.batches.blend import Blend, Several
+from transformer_jax.data.batches.mixing import mixture_of
 from transformer_jax.data.codecs.codec import SPECIAL
-from transformer_jax.data.mixing import mixture_of
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 
 DATA = DataConfig(
     train=("one", "other"), max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4

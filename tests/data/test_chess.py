@@ -7,9 +7,9 @@ import pytest
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
-from transformer_jax.data import chess_positions as positions
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import fen, moves
+from transformer_jax.data.sources import chess_positions as positions
 
 CODEC = fen.train(TokenizerConfig(), [])
 DATA = DataConfig(

@@ -8,7 +8,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import DataConfig
 from transformer_jax.data import sources
-from transformer_jax.data.codebook import Codebook, as_lines, grid, shrunk
+from transformer_jax.data.codecs.codebook import Codebook, as_lines, grid, shrunk
 
 RNG = np.random.default_rng(0)
 TILES = np.array([0, 90, 180, 255], np.uint8)

@@ -34,8 +34,8 @@ from transformer_jax.data.codecs import (
 )
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
-from transformer_jax.data.subword_dropout import SubwordDropout
-from transformer_jax.data.token_store import open_store
+from transformer_jax.data.codecs.subword_dropout import SubwordDropout
+from transformer_jax.data.store.token_store import open_store
 from transformer_jax.decoding.text import attention
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)

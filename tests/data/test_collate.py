@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.base.vocabulary import BOS, EOS, PAD
-from transformer_jax.data.batch import Placement, Ragged, lay_out, one_per_row
+from transformer_jax.data.batches.batch import Placement, Ragged, lay_out, one_per_row
 from transformer_jax.data.objectives import Translate
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 
 SRC = Ragged.from_lists([[11, 12, EOS], [21, EOS], [31, 32, 33, EOS]])
 TGT = Ragged.from_lists([[51, EOS], [61, 62, EOS], [71, EOS]])

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, OURS, PAD
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
-from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
-from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.batches.batch import Batch, Placement, Ragged, one_per_row
+from transformer_jax.data.batches.batching import BucketPlan
 from transformer_jax.data.codecs.codec import SPECIAL
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.data.codecs.utf8 import train
-from transformer_jax.data.corrupting import Denoising, SpanCorruption
-from transformer_jax.data.noise import Keys, infilled, parts_of, permuted
-from transformer_jax.data.noise import Texts as Many
+from transformer_jax.data.objectives.corrupting import Denoising, SpanCorruption
+from transformer_jax.data.objectives.noise import Keys, infilled, parts_of, permuted
+from transformer_jax.data.objectives.noise import Texts as Many
+from transformer_jax.data.objectives.spans import Spans
 from transformer_jax.data.random import Draw
-from transformer_jax.data.spans import Spans
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.text.prompts import PROMPTS
 
 MASK, STOP, FIRST, TEXT = 4, 5, 100, 1000  # <mask>, full stop, <extra_id_0>, first piece of a text
@@ -140,7 +140,7 @@ def test_span_corruption_by_hand(monkeypatch):
     text = list(range(TEXT, TEXT + 12))
     items = items_of([text], "span_corruption", noise_density=0.42, mean_span_length=5 / 3)
     monkeypatch.setattr(
-        "transformer_jax.data.spans.parts_of",
+        "transformer_jax.data.objectives.spans.parts_of",
         lambda total, *_: np.array([2, 1, 2] if total == [5] else [2, 3, 2]),
     )
     ((read, written),) = sides(batch_of(items, "span_corruption", Draw()))

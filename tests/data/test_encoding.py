@@ -12,14 +12,14 @@ import pytest
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data import token_store
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.codecs.utf8 import Bytes
-from transformer_jax.data.encoding import Encoder, WorkerDied, encoded
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.store_files import GrowingSide, intact
-from transformer_jax.data.subword_dropout import Sampling
-from transformer_jax.data.token_store import Frame, open_store
+from transformer_jax.data.store import token_store
+from transformer_jax.data.store.encoding import Encoder, WorkerDied, encoded
+from transformer_jax.data.store.store_files import GrowingSide, intact
+from transformer_jax.data.store.token_store import Frame, open_store
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_interrupted_encoding_resumes(numbers, tokenizers, tmp_path, monkeypatch
 PROGRAM = """
 import sys
 from pathlib import Path
-from transformer_jax.data import token_store
+from transformer_jax.data.store import token_store
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import Corpus
 token_store._CHUNK = 100
@@ -184,7 +184,7 @@ def test_encoding_many_texts_takes_little_memory(tokenizers, tmp_path):
     """No process holds more than a few of the lines."""
     program = PROGRAM.replace("_CHUNK = 100", "_CHUNK = 5000").replace(
         'lines = [f"{i} eins zwei {i * i}" for i in range(6_000)]',
-        "from transformer_jax.data import lines as files; files.HELD = 0\n"
+        "from transformer_jax.data.sources import lines as files; files.HELD = 0\n"
         "lines = files.lines_of(place / 'text')",
     )
     program = program.replace(

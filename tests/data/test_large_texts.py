@@ -11,11 +11,12 @@ import pytest
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
-from transformer_jax.data import lines, sources, spelled_numbers
-from transformer_jax.data.files import read_lines
-from transformer_jax.data.fingerprint import fingerprint
-from transformer_jax.data.lines import Lines, lines_of
-from transformer_jax.data.spelled_numbers import Spelled
+from transformer_jax.data import sources
+from transformer_jax.data.sources import lines, spelled_numbers
+from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.sources.fingerprint import fingerprint
+from transformer_jax.data.sources.lines import Lines, lines_of
+from transformer_jax.data.sources.spelled_numbers import Spelled
 from transformer_jax.data.texts import Texts, joined, prefixed
 
 ENDINGS = [b"", b"\n", b"a", b"a\n\n", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfone\ntwo",

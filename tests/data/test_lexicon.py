@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.data import lexicon
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.lexicon import Lexicon, estimate, passes, sample
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.store import lexicon
+from transformer_jax.data.store.lexicon import Lexicon, estimate, passes, sample
+from transformer_jax.data.store.token_store import TokenStore
 
 SIZES = SOURCES, TARGETS = 9, 12
 RNG = np.random.default_rng(0)

@@ -10,7 +10,8 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import DataConfig
 from transformer_jax.config.convert import parse
-from transformer_jax.data import listops, sources
+from transformer_jax.data import sources
+from transformer_jax.data.sources import listops
 from transformer_jax.experiments.prepare import prepare
 from transformer_jax.runs.workdir import WorkDir
 

@@ -12,12 +12,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import DataConfig, DecodingConfig, ObjectiveConfig
-from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.codecs.imported import Imported
-from transformer_jax.data.encoding import encode_words
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.encoding import encode_words
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.batching.rows import request_of
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.request import Form

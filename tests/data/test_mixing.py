@@ -11,11 +11,11 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.choices.objectives import JOINS
 from transformer_jax.config.choices.objectives import OBJECTIVES as KNOWN
 from transformer_jax.data import sources
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.batching import PLANS, BucketPlan, fixed_batches
-from transformer_jax.data.mixing import Once, describe, mixture_of, part_of, shares
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.batches.batching import PLANS, BucketPlan, fixed_batches
+from transformer_jax.data.batches.mixing import Once, describe, mixture_of, part_of, shares
 from transformer_jax.data.objectives import OBJECTIVES
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 
 SIZES = {"large": 400, "middle": 60, "small": 10}
 DATA = DataConfig(

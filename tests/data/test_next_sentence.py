@@ -10,12 +10,12 @@ import pytest
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Ragged, one_per_row
-from transformer_jax.data.batching import PLANS, BatchSource, blank
+from transformer_jax.data.batches.batch import Batch, Ragged, one_per_row
+from transformer_jax.data.batches.batching import PLANS, BatchSource, blank
 from transformer_jax.data.codecs.codec import SPECIAL
-from transformer_jax.data.next_sentence import NextSentence
+from transformer_jax.data.objectives.next_sentence import NextSentence
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 
 MASK, FIRST, SIZE = 4, 10, 40_000
 CODEC: Any = SimpleNamespace(size=SIZE, special={**SPECIAL, "mask": MASK})

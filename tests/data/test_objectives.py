@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from transformer_jax.base.vocabulary import BOS, EOS, PAD, RESERVED
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Placement, Ragged, Side, one_per_row
-from transformer_jax.data.batching import PLANS, BatchSource, fixed_batches
+from transformer_jax.data.batches.batch import Batch, Placement, Ragged, Side, one_per_row
+from transformer_jax.data.batches.batching import PLANS, BatchSource, fixed_batches
 from transformer_jax.data.codecs.codec import SPECIAL
-from transformer_jax.data.language_modelling import LanguageModel, PermutationLM
 from transformer_jax.data.objectives import OBJECTIVES, Objective, PrefixLM, Translate
+from transformer_jax.data.objectives.language_modelling import LanguageModel, PermutationLM
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import Frame, TokenStore
+from transformer_jax.data.store.token_store import Frame, TokenStore
 
 DATA = DataConfig(max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4)
 # A window of 7 cuts texts of up to 12 pieces in two.

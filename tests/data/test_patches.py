@@ -15,13 +15,13 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data import sources
-from transformer_jax.data.augmenting import AUGMENTATIONS, augmented
-from transformer_jax.data.batch import one_per_row
+from transformer_jax.data.batches.batch import one_per_row
 from transformer_jax.data.codecs import patches
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.picture_augmentation import AUGMENTATIONS, augmented
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import open_store
+from transformer_jax.data.store.token_store import open_store
 
 RNG = np.random.default_rng(0)
 PICTURES = RNG.integers(0, 256, (7, 8, 12, 3), np.uint8)

@@ -10,14 +10,14 @@ import pytest
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, UNK
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
-from transformer_jax.data.batch import Batch, Ragged, one_per_row
-from transformer_jax.data.batching import BucketPlan, PackPlan, blank
+from transformer_jax.data.batches.batch import Batch, Ragged, one_per_row
+from transformer_jax.data.batches.batching import BucketPlan, PackPlan, blank
 from transformer_jax.data.codecs.codec import SPECIAL
 from transformer_jax.data.codecs.utf8 import train
-from transformer_jax.data.labelling import Classify
+from transformer_jax.data.objectives.labelling import Classify
+from transformer_jax.data.objectives.masked_lm import MaskedLM, one_by_one
 from transformer_jax.data.random import Draw
-from transformer_jax.data.reading import MaskedLM, one_by_one
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 
 MASK, SIZE = 4, 200
 STARTS = np.arange(SIZE) % 3 == 0  # every third id starts a word

@@ -24,11 +24,11 @@ from transformer_jax.config import (
     SourceConfig,
 )
 from transformer_jax.data import sources
-from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.codecs import series
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.forecasting import Forecast
-from transformer_jax.data.token_store import TokenStore, open_store
+from transformer_jax.data.objectives.forecasting import Forecast
+from transformer_jax.data.store.token_store import TokenStore, open_store
 from transformer_jax.decoding.series import forecasts
 from transformer_jax.evaluation.naive import Ridge, seasonal, windows
 from transformer_jax.experiments import train

@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import parse
-from transformer_jax.data.batching import BatchSource, fixed_batches
+from transformer_jax.data.batches.batching import BatchSource, fixed_batches
 from transformer_jax.evaluation.validation import text_units
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.runs.workdir import WorkDir

@@ -12,9 +12,10 @@ import pytest
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.lines import Input
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import lines, sources
-from transformer_jax.data.files import read_lines, read_parallel, read_text
-from transformer_jax.data.lines import lines_of
+from transformer_jax.data import sources
+from transformer_jax.data.sources import lines
+from transformer_jax.data.sources.files import read_lines, read_parallel, read_text
+from transformer_jax.data.sources.lines import lines_of
 
 
 @pytest.fixture(params=["plain", "gz"])

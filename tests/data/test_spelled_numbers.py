@@ -6,7 +6,8 @@ import pytest
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
-from transformer_jax.data import sources, spelled_numbers
+from transformer_jax.data import sources
+from transformer_jax.data.sources import spelled_numbers
 
 CONFIG = DataConfig(
     source="spelled_numbers", source_language="de", target_language="en",

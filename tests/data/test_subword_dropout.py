@@ -8,12 +8,12 @@ import pytest
 
 from transformer_jax.base.vocabulary import EOS
 from transformer_jax.config import DataConfig, TokenizerConfig
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.batching import BucketPlan, items_of
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.batches.batching import BucketPlan, items_of
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.subword_dropout import Sampling, SubwordDropout
 from transformer_jax.data.codecs.subwords import Subwords, train
-from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
-from transformer_jax.data.token_store import TokenStore, open_store, select
+from transformer_jax.data.store.token_store import TokenStore, open_store, select
 
 UNKNOWN = ["ein 漢字 zwei", "", "  ", "x漢", "漢 漢", "<0x41> <s> </s>"]
 

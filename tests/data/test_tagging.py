@@ -9,15 +9,15 @@ import pytest
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, UNK
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
-from transformer_jax.data import labelled, sources
-from transformer_jax.data.batch import Ragged, one_per_row
-from transformer_jax.data.batching import PLANS, BatchSource, blank
+from transformer_jax.data import sources
+from transformer_jax.data.batches.batch import Ragged, one_per_row
+from transformer_jax.data.batches.batching import PLANS, BatchSource, blank
 from transformer_jax.data.codecs import trees
 from transformer_jax.data.codecs.pair import CODECS, train_pair
-from transformer_jax.data.encoding import encode_words
-from transformer_jax.data.sources import Corpus
-from transformer_jax.data.tagging import Tag
-from transformer_jax.data.token_store import TokenStore, open_store
+from transformer_jax.data.objectives.tagging import Tag
+from transformer_jax.data.sources import Corpus, labelled
+from transformer_jax.data.store.encoding import encode_words
+from transformer_jax.data.store.token_store import TokenStore, open_store
 
 TAG = Tag()
 DATA = DataConfig(max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4)

@@ -11,7 +11,7 @@ from tensorflow_datasets.testing import mocking
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data import sources
-from transformer_jax.data import tfds as source
+from transformer_jax.data.sources import tfds as source
 
 ROWS = {"train": 25, "validation": 3}
 

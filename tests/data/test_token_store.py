@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataConfig, TokenizerConfig
-from transformer_jax.data import token_store
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import Frame, open_store, select
+from transformer_jax.data.store import token_store
+from transformer_jax.data.store.token_store import Frame, open_store, select
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.subword_dropout import SubwordDropout
 from transformer_jax.data.codecs.subwords import Subwords, train
-from transformer_jax.data.files import read_lines
-from transformer_jax.data.subword_dropout import SubwordDropout
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.decoding.text.attention import words
 from transformer_jax.export.huggingface.tokenizer_json import files
 

@@ -12,15 +12,15 @@ import pytest
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.batch import one_per_row
-from transformer_jax.data.batching import BatchSource, BucketPlan
+from transformer_jax.data.batches.batch import one_per_row
+from transformer_jax.data.batches.batching import BatchSource, BucketPlan
 from transformer_jax.data.codecs import log_mel
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.data.masking import MASKS, masked
+from transformer_jax.data.codecs.spec_augment import MASKS, masked
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import TokenStore, open_store
-from transformer_jax.data.wav_files import open_sound
+from transformer_jax.data.sources.wav_files import open_sound
+from transformer_jax.data.store.token_store import TokenStore, open_store
 
 RNG = np.random.default_rng(0)
 NAMES = ["0_ann_0.wav", "1_ann_0.wav", "0_bob_0.wav", "2_bob_7.wav"]

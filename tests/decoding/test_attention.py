@@ -11,7 +11,7 @@ from decoding.lines import LINES, parts
 from tiny import MODEL, random_params
 
 from transformer_jax.base.vocabulary import BOS, EOS
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import (
     align,

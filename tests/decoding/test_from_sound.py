@@ -10,7 +10,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, PAD
 from transformer_jax.config import DecodingConfig, ModelConfig, ObjectiveConfig, SourceConfig
 from transformer_jax.config import TokenizerConfig as Pieces
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import characters, log_mel
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.inside import inside

@@ -15,7 +15,7 @@ from tiny import VARIANTS, make
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, PAD
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerConfig
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble

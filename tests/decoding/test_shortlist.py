@@ -18,8 +18,8 @@ from tiny import RECURRENT, VARIANTS, VOCAB, Stepping, alone, make, random_store
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import UNK, Special
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.batch import Batch
-from transformer_jax.data.lexicon import Lexicon
+from transformer_jax.data.batches.batch import Batch
+from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.columns import columns_of, marked, pieces_of
 from transformer_jax.decoding.search.sampling import Sampling

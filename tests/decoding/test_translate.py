@@ -11,8 +11,8 @@ from tiny import TRANSLATE, random_params
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import EOS
-from transformer_jax.data.batch import Ragged, one_per_row
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Ragged, one_per_row
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.batching import stream
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.text.score import score_pairs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import BASE, RECURRENT, UNPACKED, VARIANTS, VOCAB, random_params
 
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.weights import in_compute_dtype
 from transformer_jax.models.build import build

@@ -14,7 +14,7 @@ from flax import struct
 
 from transformer_jax.base.arrays import Array, Bool, Int, UInt
 from transformer_jax.base.vocabulary import BOS
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 
 
 def stir(x):

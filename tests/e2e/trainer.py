@@ -14,7 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from transformer_jax.config import CheckpointConfig, DataConfig
-from transformer_jax.data import spelled_numbers
+from transformer_jax.data.sources import spelled_numbers
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.integrity import checksums
 from transformer_jax.runs.workdir import WorkDir

@@ -8,8 +8,8 @@ from PIL import Image
 
 from transformer_jax.config import SourceConfig
 from transformer_jax.data.codecs import log_mel
-from transformer_jax.data.series_files import Rows
-from transformer_jax.data.wav_files import Sound
+from transformer_jax.data.sources.series_files import Rows
+from transformer_jax.data.sources.wav_files import Sound
 from transformer_jax.evaluation import drawings
 from transformer_jax.plots import tree
 

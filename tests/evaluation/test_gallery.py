@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from transformer_jax.config import SourceConfig
-from transformer_jax.data.codebook import Codebook, as_lines
 from transformer_jax.data.codecs import patches
+from transformer_jax.data.codecs.codebook import Codebook, as_lines
 from transformer_jax.evaluation import gallery
 from transformer_jax.evaluation.gallery import beside, drawn, looked, rollout
 from transformer_jax.evaluation.pixels import as_uri

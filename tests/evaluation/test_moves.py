@@ -11,10 +11,10 @@ from tiny import random_params
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config.convert import parse
-from transformer_jax.data import chess_positions as positions
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import moves
 from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.data.sources import chess_positions as positions
 from transformer_jax.evaluation import classes, run
 from transformer_jax.evaluation.moves import judged, written
 from transformer_jax.models.build import build_for

@@ -13,13 +13,13 @@ from tiny import MODEL, RUN, VOCAB, random_params, random_store
 from written import with_field
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.batches.batching import BucketPlan
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.data.texts import spread
-from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding import weights
 from transformer_jax.decoding.text.searching import held
 from transformer_jax.decoding.text.translate import NO_TRANSLATION

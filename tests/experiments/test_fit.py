@@ -10,9 +10,9 @@ import pytest
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment, SideConfig, SourceConfig
 from transformer_jax.config.convert import door, override, parse
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.batching import BucketPlan
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.batches.batching import BucketPlan
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.experiments.fit import misfits
 
 

@@ -10,9 +10,9 @@ from tiny import RUN, random_params
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.batching import BatchSource
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.batches.batching import BatchSource
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.text.score import log_probs_of
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.experiments.prepare import describe, prepare

@@ -25,9 +25,9 @@ from transformer_jax.config import (
     TrainingConfig,
 )
 from transformer_jax.config.choices.objectives import OBJECTIVES
-from transformer_jax.data.batch import Ragged
-from transformer_jax.data.batching import PLANS, Shape
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.batches.batching import PLANS, Shape
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
 from transformer_jax.training.cost import longest_shape, roughly, step_cost
 from transformer_jax.training.heartbeat import duration

@@ -19,7 +19,7 @@ from transformer_jax.config import (
     ObjectiveConfig,
     OptimizerConfig,
 )
-from transformer_jax.data.batching import Shape
+from transformer_jax.data.batches.batching import Shape
 from transformer_jax.models.build import build, roles_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch, place_batches
 from transformer_jax.training.optimizer import make_optimizer

@@ -24,7 +24,7 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.config.convert import parse
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.export import stablehlo
 from transformer_jax.models.build import build_for

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny import MODEL, random_params
 
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.build import build
 from transformer_jax.nn.codes import Codes
 

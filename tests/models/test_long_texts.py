@@ -11,7 +11,7 @@ from tiny import VOCAB, Stepping, random_params
 
 from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.build import build
 
 MODEL = ModelConfig(

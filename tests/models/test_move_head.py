@@ -11,9 +11,9 @@ import pytest
 from tiny import random_params
 
 from transformer_jax.config import ModelConfig
-from transformer_jax.data import chess_positions as positions
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import board, fen, moves
+from transformer_jax.data.sources import chess_positions as positions
 from transformer_jax.models.build import build
 
 CONFIG = ModelConfig(

@@ -10,7 +10,7 @@ import numpy as np
 from tiny import MODEL, VOCAB, random_params
 
 from transformer_jax.base import counting
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.build import abstract_params, build
 
 CONFIG = dataclasses.replace(

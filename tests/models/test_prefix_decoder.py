@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import MODEL, Stepping, random_params
 
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.build import build
 
 CONFIG = dataclasses.replace(

@@ -11,7 +11,7 @@ from tiny import RECURRENT, VOCAB, Stepping, alone, logits_of, make, random_stor
 
 from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import TrainingConfig
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.model import Keys
 from transformer_jax.training.step import batch_sums
 

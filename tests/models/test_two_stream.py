@@ -12,7 +12,7 @@ from tiny import MODEL, VOCAB, logits_of, random_params
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DecodingConfig, ModelConfig, ObjectiveConfig, TrainingConfig
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import Generator

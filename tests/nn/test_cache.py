@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 from tiny import MODEL, random_params
 
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.models.build import build
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from tiny import VARIANTS, VOCAB, Stepping, make
 
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.nn.cache import KeysValues
 
 

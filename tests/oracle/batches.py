@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from transformer_jax.base.vocabulary import BOS, EOS, UNK
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 
 # Each row is a list of (source length, target length). The longest source and the longest target
 # are in different rows, so that each side has padding where the other has none.

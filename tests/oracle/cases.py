@@ -16,7 +16,7 @@ from oracle.batches import (
 )
 
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batches.batch import Batch
 from transformer_jax.nn.view import Order
 
 VOCAB = 61

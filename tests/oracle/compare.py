@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batches.batch import Batch
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.model import Model
 from transformer_jax.nn.view import Order

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 from torch.nn import functional as F
 
 from transformer_jax.config import ModelConfig, TrainingConfig
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
 

@@ -11,7 +11,7 @@ from transformers.models.fsmt import modeling_fsmt as fsmt
 from transformers.models.marian import modeling_marian as marian
 
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batches.batch import Batch
 
 
 def paper_positions(count: int, d_model: int) -> torch.Tensor:

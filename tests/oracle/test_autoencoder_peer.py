@@ -10,7 +10,7 @@ from oracle.stems import AUTOENCODER, LINEAR
 from oracle.test_vit import CHANNELS, PATCH, SIDE, as_ours, peer_of
 
 from transformer_jax.config import TrainingConfig
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
 

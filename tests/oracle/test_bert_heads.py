@@ -13,7 +13,7 @@ from oracle.compare import as_tree, assert_close
 from oracle.weights import from_torch
 
 from transformer_jax.config import TrainingConfig
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.training.step import batch_sums
 

@@ -13,7 +13,7 @@ from tiny import logits_of, random_params
 from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.allowed import ANY
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs.codec import SPELLED
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.export.ctranslate2 import directory, settings

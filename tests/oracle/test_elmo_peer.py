@@ -12,9 +12,9 @@ from oracle.cases import ELMO, VOCAB
 from oracle.compare import as_tree, assert_close, shapes
 
 from transformer_jax.config import TrainingConfig
-from transformer_jax.data.batch import Placement, Ragged
-from transformer_jax.data.both_ways import BidirectionalLM
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Placement, Ragged
+from transformer_jax.data.objectives.both_ways import BidirectionalLM
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
 

@@ -32,7 +32,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.data.codecs.values import Values
-from transformer_jax.data.questions import Asked
+from transformer_jax.data.sources.questions import Asked
 from transformer_jax.decoding.text.tag import tag
 from transformer_jax.experiments import train as runs
 from transformer_jax.export.huggingface.tensors import in_own_unit

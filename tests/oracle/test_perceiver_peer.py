@@ -8,7 +8,7 @@ import pytest
 from oracle.compare import Results, assert_same, ours
 from oracle.stems import PERCEIVER, PERCEIVER_LINEAR
 
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 
 pytestmark = pytest.mark.oracle
 VOCAB, CLASSES, LENGTH, CHANNELS = 30, 5, 5, 6

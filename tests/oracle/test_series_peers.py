@@ -9,9 +9,9 @@ from oracle.compare import as_tree, assert_close
 from oracle.stems import SERIES
 
 from transformer_jax.config import ObjectiveConfig, TrainingConfig
-from transformer_jax.data.batch import Ragged, one_per_row
-from transformer_jax.data.forecasting import Forecast
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batches.batch import Ragged, one_per_row
+from transformer_jax.data.objectives.forecasting import Forecast
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.models.build import build
 from transformer_jax.nn.distributions import DISTRIBUTIONS, LEVELS
 from transformer_jax.training.step import batch_sums

@@ -11,7 +11,7 @@ from oracle.compare import as_tree, assert_close
 from oracle.stems import CONFORMER, WHISPER
 
 from transformer_jax.config import SourceConfig
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 from transformer_jax.data.codecs import log_mel
 from transformer_jax.models.build import build
 from transformer_jax.nn.embedding import Head

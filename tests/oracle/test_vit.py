@@ -7,7 +7,7 @@ import pytest
 from oracle.compare import Results, assert_same, ours
 from oracle.stems import CONVOLUTION, DECODER, LINEAR, PLACED, PREFIX
 
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 
 pytestmark = pytest.mark.oracle
 CHANNELS, CLASSES, PATCH, SIDE = 3, 5, 4, 8

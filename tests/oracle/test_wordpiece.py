@@ -6,7 +6,7 @@ import pytest
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs import wordpiece
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.sources.files import read_lines
 
 pytestmark = pytest.mark.oracle
 ODD = [

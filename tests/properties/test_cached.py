@@ -20,7 +20,7 @@ from tiny import (
 )
 
 from transformer_jax.base.vocabulary import UNK
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 
 # As many rows as in the other property tests; with 3 x WIDTH = 6 queries, a step has the shape of a
 # pass over whole texts and of the encoder's: fewer operations to compile.

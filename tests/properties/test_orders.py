@@ -20,7 +20,7 @@ from tiny import (
 )
 
 from transformer_jax.base.vocabulary import UNK
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 

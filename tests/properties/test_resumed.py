@@ -19,7 +19,7 @@ from transformer_jax.api import load
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, ObjectiveConfig, TrainingConfig
 from transformer_jax.data import sources
-from transformer_jax.data.batching import BatchSource
+from transformer_jax.data.batches.batching import BatchSource
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.experiments import train as runs

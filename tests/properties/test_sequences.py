@@ -23,8 +23,8 @@ from tiny import (
 
 from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DataConfig, TrainingConfig
-from transformer_jax.data.batch import Batch, Target
-from transformer_jax.data.batching import PackPlan
+from transformer_jax.data.batches.batch import Batch, Target
+from transformer_jax.data.batches.batching import PackPlan
 from transformer_jax.training.loss import loss_sums
 from transformer_jax.training.step import batch_sums
 

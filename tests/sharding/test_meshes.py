@@ -31,7 +31,7 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target
 from transformer_jax.models.build import abstract_params, build, roles_of
 from transformer_jax.nn import norm
 from transformer_jax.nn.initializers import named

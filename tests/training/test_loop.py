@@ -27,7 +27,7 @@ from transformer_jax.config import (
     MeshConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batching import BatchSource, BucketPlan, items_of
+from transformer_jax.data.batches.batching import BatchSource, BucketPlan, items_of
 from transformer_jax.runs import retention
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.workdir import WorkDir, WorkDirGone, read_rows

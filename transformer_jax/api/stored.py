@@ -12,7 +12,7 @@ from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig, ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.lexicon import Lexicon
+from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.search.speculative import LOOKUPS
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import Draft

@@ -10,7 +10,8 @@ from typing import cast
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.data import files, sources
+from transformer_jax.data import sources
+from transformer_jax.data.sources import files
 from transformer_jax.reports.compare import (
     TITLES,
     Result,

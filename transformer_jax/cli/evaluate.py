@@ -13,7 +13,8 @@ from transformer_jax.config import TAKE_PARTS, Experiment
 from transformer_jax.config.convert import door, override, parse
 from transformer_jax.config.parts import admit_named
 from transformer_jax.config.searches import check_search
-from transformer_jax.data import files, sources
+from transformer_jax.data import sources
+from transformer_jax.data.sources import files
 from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.scores import scores_name
 

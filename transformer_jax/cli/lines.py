@@ -15,7 +15,7 @@ from typing import IO, Any
 from transformer_jax.base.disk import DiskError, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.messages import write_any_text
-from transformer_jax.data.files import check_unpacked
+from transformer_jax.data.sources.files import check_unpacked
 
 log = logging.getLogger("transformer_jax")
 

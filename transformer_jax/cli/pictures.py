@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from transformer_jax.cli.arguments import run_command
-from transformer_jax.data.codebook import Codebook
+from transformer_jax.data.codecs.codebook import Codebook
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.pictures import PictureCodes

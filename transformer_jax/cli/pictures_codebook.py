@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.data.array_files import read_arrays
-from transformer_jax.data.codebook import Codebook, shrunk
+from transformer_jax.data.codecs.codebook import Codebook, shrunk
+from transformer_jax.data.sources.array_files import read_arrays
 
 
 def main(argv: Sequence[str]) -> int:

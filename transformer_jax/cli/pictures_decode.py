@@ -10,8 +10,8 @@ from transformer_jax.base.disk import writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.cli.pictures import CODEBOOK, codebook_at
-from transformer_jax.data.codebook import grid
-from transformer_jax.data.files import read_lines
+from transformer_jax.data.codecs.codebook import grid
+from transformer_jax.data.sources.files import read_lines
 
 
 def main(argv: Sequence[str]) -> int:

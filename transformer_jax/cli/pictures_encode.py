@@ -6,8 +6,8 @@ from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.cli.pictures import CODEBOOK, codebook_at
-from transformer_jax.data.array_files import read_arrays
-from transformer_jax.data.codebook import as_lines
+from transformer_jax.data.codecs.codebook import as_lines
+from transformer_jax.data.sources.array_files import read_arrays
 
 
 def main(argv: Sequence[str]) -> int:

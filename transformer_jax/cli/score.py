@@ -11,7 +11,7 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.data import files
+from transformer_jax.data.sources import files
 from transformer_jax.runs.workdir import WorkDir
 
 

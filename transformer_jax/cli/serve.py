@@ -180,7 +180,7 @@ def _pool(processes: int | None) -> Any:
     """Return the search processes, or None if the server searches itself."""
     import jax
 
-    from transformer_jax.data.encoding import cores
+    from transformer_jax.data.store.encoding import cores
 
     most = len(cores()) if jax.default_backend() == "cpu" and os.name == "posix" else 1
     count = min(jax.local_device_count(), most) if processes is None else processes

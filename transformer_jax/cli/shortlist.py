@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(list(argv))
 
     from transformer_jax.base.progress import LineProgress
-    from transformer_jax.data.lexicon import passes
+    from transformer_jax.data.store.lexicon import passes
     from transformer_jax.experiments import lexicon
 
     workdir = WorkDir(arguments.workdir)

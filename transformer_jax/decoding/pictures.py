@@ -11,8 +11,8 @@ import numpy as np
 from transformer_jax.base.arrays import Array
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
-from transformer_jax.data.batch import Side
-from transformer_jax.data.codebook import read_codes
+from transformer_jax.data.batches.batch import Side
+from transformer_jax.data.codecs.codebook import read_codes
 from transformer_jax.data.codecs.patches import Form, Patches
 from transformer_jax.data.random import Draw
 from transformer_jax.decoding.inputs import read

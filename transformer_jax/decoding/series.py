@@ -11,10 +11,10 @@ import numpy as np
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.codecs.series import Series
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.models.model import Model
 from transformer_jax.nn.distributions import DISTRIBUTIONS
 

@@ -11,7 +11,7 @@ from flax import struct
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.base.errors import UserError
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.models.model import Model, Stepper
 
 NO_LIMIT = 1 << 30  # positions of models without a limit

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from transformer_jax.api import TrainedModel
-from transformer_jax.data.questions import answers_of
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.sources.questions import answers_of
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.run import Evaluation, described
 

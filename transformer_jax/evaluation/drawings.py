@@ -8,7 +8,7 @@ import numpy as np
 from transformer_jax.data.codecs.log_mel import LogMel
 from transformer_jax.data.codecs.trees import WORD
 from transformer_jax.data.scripts import words_in
-from transformer_jax.data.series_files import Rows
+from transformer_jax.data.sources.series_files import Rows
 from transformer_jax.evaluation.pixels import as_uri
 from transformer_jax.evaluation.trees import Bracket, brackets
 from transformer_jax.plots import forecast, tree

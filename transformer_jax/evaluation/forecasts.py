@@ -8,12 +8,12 @@ import numpy as np
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.base.errors import UserError
 from transformer_jax.data import sources
-from transformer_jax.data.batch import Ragged
+from transformer_jax.data.batches.batch import Ragged
 from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.series import Series
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.series import forecasts
 from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.naive import Ridge, seasonal, windows

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.base.errors import UserError
-from transformer_jax.data.codebook import Codebook
+from transformer_jax.data.codecs.codebook import Codebook
 from transformer_jax.data.codecs.log_mel import LogMel
 from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.data.codecs.trees import Trees

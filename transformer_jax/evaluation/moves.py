@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transformer_jax.api import TrainedModel
-from transformer_jax.data import chess_positions
+from transformer_jax.data.sources import chess_positions
 from transformer_jax.evaluation.metrics import interval
 
 RATES = ("legal", "agreement")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from transformer_jax.base.arrays import Float
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 
 _PENALTY = 0.02  # of ridge regression, per window: close to the best on ETTh1's validation split
 _WINDOWS = 8192  # per batch

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.base.disk import DiskError, write_text, writing
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.codebook import Codebook
+from transformer_jax.data.codecs.codebook import Codebook
 from transformer_jax.data.codecs.trees import check_pairs
 from transformer_jax.decoding.pictures import PictureCodes
 from transformer_jax.evaluation import gallery, moves, trees

@@ -15,14 +15,14 @@ from transformer_jax.config import DataConfig, DecodingConfig, Experiment, Train
 from transformer_jax.config import metrics as directions
 from transformer_jax.config.choices.codecs import VECTORS
 from transformer_jax.config.choices.searches import GREEDY
-from transformer_jax.data.batching import Plan, fixed_batches
+from transformer_jax.data.batches.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.labelling import CHOICES
 from transformer_jax.data.objectives import noun_of, objective_named
+from transformer_jax.data.objectives.labelling import CHOICES
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.store.token_store import Selection, TokenStore
 from transformer_jax.data.texts import spread
-from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.evaluation.metrics import interval, score, unsuited
 from transformer_jax.models import lora

@@ -2,7 +2,7 @@
 
 from transformer_jax.config import Experiment, parts
 from transformer_jax.config.choices.codecs import SIZED
-from transformer_jax.data.batching import longer_side
+from transformer_jax.data.batches.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared
 
 _BATCHES = 20  # fewest that the training text should fill; the proposed value gives at least 50

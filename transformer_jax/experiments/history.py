@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.data.encoding import cores
+from transformer_jax.data.store.encoding import cores
 from transformer_jax.experiments.prepare import Prepared
 from transformer_jax.runs.workdir import WorkDir, append_row, read_rows, write_rows
 

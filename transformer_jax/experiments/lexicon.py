@@ -5,9 +5,10 @@ from pathlib import Path
 
 from transformer_jax.base.disk import cache_dir
 from transformer_jax.base.errors import UserError
-from transformer_jax.data import lexicon, sources
+from transformer_jax.data import sources
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.token_store import TokenStore, open_store
+from transformer_jax.data.store import lexicon
+from transformer_jax.data.store.token_store import TokenStore, open_store
 from transformer_jax.runs.workdir import WorkDir
 
 

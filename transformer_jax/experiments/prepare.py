@@ -13,16 +13,17 @@ from transformer_jax.base.disk import cache_dir
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.config.registry import pick
-from transformer_jax.data import mixing, sources, text_files
-from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
-from transformer_jax.data.blend import Blend, Several, members_of
+from transformer_jax.data import sources
+from transformer_jax.data.batches import mixing
+from transformer_jax.data.batches.batching import PLANS, Plan, filled, longer_side
+from transformer_jax.data.batches.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import classes, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.objectives import Objective, noun_of, objective_named
-from transformer_jax.data.sources import Corpus
-from transformer_jax.data.subword_dropout import Sampling
-from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
+from transformer_jax.data.sources import Corpus, text_files
+from transformer_jax.data.store.token_store import Selection, TokenStore, Uneven, open_store
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import round_trip, warm_start
 from transformer_jax.runs.workdir import WorkDir

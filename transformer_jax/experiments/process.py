@@ -7,7 +7,7 @@ from contextlib import suppress
 import jax
 
 from transformer_jax.base.disk import cache_dir
-from transformer_jax.data.encoding import cores
+from transformer_jax.data.store.encoding import cores
 
 # Option numbers of malloc.h: one arena for all threads, no mmap, no trimming.
 _MALLOC = {-8: 1, -4: 0, -1: -1}

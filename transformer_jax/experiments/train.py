@@ -17,9 +17,9 @@ from transformer_jax.base.disk import DiskError, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, OptimizerConfig, parts
 from transformer_jax.config.convert import differences, own_parts
-from transformer_jax.data.batching import BatchSource, Plan, items_of, shapes_from
+from transformer_jax.data.batches.batching import BatchSource, Plan, items_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
-from transformer_jax.data.labelling import CHOICES, max_labels
+from transformer_jax.data.objectives.labelling import CHOICES, max_labels
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments import history, process, warm_start
 from transformer_jax.experiments.endings import already_finished, say_goodbye

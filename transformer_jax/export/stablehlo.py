@@ -23,7 +23,7 @@ from transformer_jax.base.disk import write_bytes, write_text, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import Experiment
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import objective_named

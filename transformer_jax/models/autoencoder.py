@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float, Int
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.model import Output
 from transformer_jax.nn.codes import Codes

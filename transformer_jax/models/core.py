@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.embedding import Embed, Head, LogitsBias, Shortlist

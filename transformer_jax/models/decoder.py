@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.encoder import HEADS, ClassHead, pool
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory, Network, NetworkStepper

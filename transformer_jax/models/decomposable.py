@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.base.arrays import Array, Float, at_least_float32
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.encoder import ClassHead
 from transformer_jax.models.model import Output

@@ -12,7 +12,7 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.encoder import HEADS, ClassHead, pool
 from transformer_jax.models.model import Output

@@ -11,7 +11,7 @@ from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float3
 from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.forecast import ForecastHead
 from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.move_head import MoveHead

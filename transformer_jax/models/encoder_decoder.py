@@ -5,7 +5,7 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.roles import LOGITS

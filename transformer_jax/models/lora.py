@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batches.batch import Batch
 from transformer_jax.models.core import Core
 from transformer_jax.models.model import Keys, Model, Output, Stepper
 from transformer_jax.nn.initializers import named

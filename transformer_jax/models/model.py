@@ -7,7 +7,7 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.nn.embedding import Head, Shortlist
 
 

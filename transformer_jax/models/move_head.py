@@ -10,7 +10,7 @@ import numpy as np
 from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.base.vocabulary import RESERVED
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.data.codecs import fen, moves
 from transformer_jax.models.model import Pointed
 from transformer_jax.models.network import Memory

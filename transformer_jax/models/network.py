@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.layers import CrossLayer
 from transformer_jax.models.model import Output

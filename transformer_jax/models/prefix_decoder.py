@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.base.arrays import Array, Float, Int
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import DecodeState, Memory, Network
 from transformer_jax.nn.cache import Lanes

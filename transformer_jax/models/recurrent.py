@@ -16,7 +16,7 @@ from flax import struct
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.config.registry import pick
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.encoder_decoder import set_embeddings
 from transformer_jax.models.model import Output

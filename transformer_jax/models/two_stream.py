@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float
-from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.model import Output
 from transformer_jax.nn.initializers import named, parameter

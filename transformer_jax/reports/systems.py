@@ -9,7 +9,7 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.messages import program
 from transformer_jax.config import EvaluationConfig, average_count
-from transformer_jax.data import files
+from transformer_jax.data.sources import files
 from transformer_jax.evaluation.run import digest
 from transformer_jax.reports.evaluations import protocol_of, unlike
 from transformer_jax.reports.units import TEXTS, table_of

@@ -11,9 +11,9 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.choices.searches import GREEDY
 from transformer_jax.config.convert import parse
-from transformer_jax.data.batch import Ragged
+from transformer_jax.data.batches.batch import Ragged
 from transformer_jax.data.codecs.codec import special_of
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, Generator

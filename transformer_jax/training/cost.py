@@ -16,8 +16,8 @@ from transformer_jax.config import (
     OptimizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batch import channels_of
-from transformer_jax.data.batching import Shape, blank, rows_for
+from transformer_jax.data.batches.batch import channels_of
+from transformer_jax.data.batches.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.build import abstract_params, build, promised, roles_of
 from transformer_jax.models.encoder import HEADS

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from transformer_jax.data.batching import BatchSource
+from transformer_jax.data.batches.batching import BatchSource
 from transformer_jax.sharding.mesh import place_batches
 
 _AHEAD = 2  # calls whose batches are placed on the devices before they are needed

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, TrainingConfig
 from transformer_jax.config.metrics import standing
-from transformer_jax.data.batching import BatchSource
+from transformer_jax.data.batches.batching import BatchSource
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.retention import Record
 from transformer_jax.sharding.processes import Agreement

@@ -16,8 +16,8 @@ from jax.sharding import Mesh
 
 from transformer_jax.base.counting import needed, operations
 from transformer_jax.config import Experiment, OptimizerConfig, TrainingConfig
-from transformer_jax.data.batch import Batch, channels_of
-from transformer_jax.data.batching import Shape, blank
+from transformer_jax.data.batches.batch import Batch, channels_of
+from transformer_jax.data.batches.batching import Shape, blank
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Model

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batches.batch import Batch
 from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Keys, Model
 from transformer_jax.sharding.mesh import compiler_options, on_every_device

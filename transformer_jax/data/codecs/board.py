@@ -45,7 +45,7 @@ def turned(text: str) -> str:
 
 def mirrored(text: str) -> str:
     """Return the FEN of the same position with the colours exchanged."""
-    from transformer_jax.data.chess_positions import read
+    from transformer_jax.data.sources.chess_positions import read
 
     return read(text).mirror().fen(en_passant="fen")
 

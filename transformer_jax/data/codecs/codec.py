@@ -13,7 +13,7 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
 from transformer_jax.config import DataConfig, ModelConfig
-from transformer_jax.data.batch import Ragged, Read
+from transformer_jax.data.batches.batch import Ragged, Read
 from transformer_jax.data.random import Draw
 
 # The special pieces, by name, of codecs trained here; an imported one has its own ids.

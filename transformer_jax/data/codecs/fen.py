@@ -66,7 +66,7 @@ def spread(fen: str) -> str:
     Raises:
       UserError: if it is not a FEN, or its position is illegal.
     """
-    from transformer_jax.data.chess_positions import read
+    from transformer_jax.data.sources.chess_positions import read
 
     board = read(fen)
     squares, side, castling, passant, half, moves = board.fen(en_passant="fen").split()

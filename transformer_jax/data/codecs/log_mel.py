@@ -10,11 +10,11 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data.batch import Read
+from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
-from transformer_jax.data.masking import masked
+from transformer_jax.data.codecs.spec_augment import masked
 from transformer_jax.data.random import Draw
-from transformer_jax.data.wav_files import Sound, open_sound
+from transformer_jax.data.sources.wav_files import Sound, open_sound
 
 _FIELDS = ("sample_rate", "n_fft", "hop_length", "num_mels")
 _CHANNELS = 8  # the most that an array [samples channels] has

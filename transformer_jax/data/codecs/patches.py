@@ -14,11 +14,11 @@ from PIL import Image
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data.augmenting import augmented
-from transformer_jax.data.batch import Read
+from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
-from transformer_jax.data.image_folders import open_picture, pixels_of
+from transformer_jax.data.codecs.picture_augmentation import augmented
 from transformer_jax.data.random import Draw
+from transformer_jax.data.sources.image_folders import open_picture, pixels_of
 
 _MODES = {1: "L", 3: "RGB"}  # in which images are read, by channels
 

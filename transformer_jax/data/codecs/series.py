@@ -10,11 +10,11 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data import series_files
-from transformer_jax.data.batch import Read
+from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
 from transformer_jax.data.random import Draw
-from transformer_jax.data.series_files import Rows, named
+from transformer_jax.data.sources import series_files
+from transformer_jax.data.sources.series_files import Rows, named
 
 
 class Series(VectorCodec):

@@ -9,7 +9,7 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import hashed
-from transformer_jax.data.labelled import number
+from transformer_jax.data.sources.labelled import number
 
 
 class Values:

@@ -18,7 +18,7 @@ from flax import struct
 from transformer_jax.base import arrays
 from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.base.vocabulary import BOS, EOS, OURS, PAD, Special
-from transformer_jax.data.batch import Side
+from transformer_jax.data.batches.batch import Side
 from transformer_jax.decoding.search.request import SearchRequest
 from transformer_jax.models.model import Stepper
 

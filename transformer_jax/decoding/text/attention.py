@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batches.batch import Batch
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.texts import first_difference

@@ -10,14 +10,14 @@ import numpy as np
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.batches.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.encoding import encode_words
-from transformer_jax.data.labelled import check_pairs, two_texts
-from transformer_jax.data.labelling import CHOICES
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.objectives.labelling import CHOICES
+from transformer_jax.data.sources.labelled import check_pairs, two_texts
+from transformer_jax.data.store.encoding import encode_words
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.models.model import Model
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
+from transformer_jax.data.batches.batch import Batch, Ragged, Side, one_per_row
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import OBJECTIVES, Objective, objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.decoding.text.teacher_forced import check_positions
 from transformer_jax.models.layers import Layer

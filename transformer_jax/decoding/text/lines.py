@@ -11,8 +11,8 @@ from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codec import VectorCodec, read_whole, shortened
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.data.scripts import words_in
+from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.state import Constraint
 from transformer_jax.decoding.text.constrained import check_room, check_whole

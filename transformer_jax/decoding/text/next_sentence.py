@@ -11,11 +11,11 @@ import numpy as np
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.batches.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.next_sentence import segments
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.objectives.next_sentence import segments
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.text.score import validation_items
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.models.model import Model

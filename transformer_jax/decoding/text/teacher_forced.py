@@ -9,10 +9,10 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch, Ragged
-from transformer_jax.data.batching import fixed_batches
+from transformer_jax.data.batches.batch import Batch, Ragged
+from transformer_jax.data.batches.batching import fixed_batches
 from transformer_jax.data.objectives import OBJECTIVES, Objective
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.models.model import Model
 
 

@@ -15,7 +15,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.data.codecs.codec import VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.lexicon import Lexicon
+from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.beam import BeamSearch

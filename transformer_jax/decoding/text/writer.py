@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from transformer_jax.config import DataConfig, DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.lexicon import Lexicon
+from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator

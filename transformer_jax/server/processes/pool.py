@@ -23,7 +23,7 @@ from typing import Any
 
 import transformer_jax
 from transformer_jax.config import parts
-from transformer_jax.data.encoding import cores
+from transformer_jax.data.store.encoding import cores
 from transformer_jax.decoding.text.live import LivePlan
 from transformer_jax.server.processes import child
 from transformer_jax.server.processes.spread import SpreadStream

@@ -1,0 +1,1 @@
+"""From encoded pairs to batches: selection, order, packing, mixtures."""

@@ -1,0 +1,1 @@
+"""Encoded pairs on disk: what is encoded once and memory-mapped."""
