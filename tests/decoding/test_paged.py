@@ -13,8 +13,7 @@ from tiny import VARIANTS, VOCAB, random_params
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, UNK
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.batching.blocks import Blocks
-from transformer_jax.decoding.batching.paged import PagedStream
+from transformer_jax.decoding.batching.paged import Blocks, PagedStream
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.state import SearchRequest, complete

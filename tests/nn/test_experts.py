@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tiny import MODEL
 
-from transformer_jax.nn.blocks import in_blocks, moved, multiplied, shape_of
-from transformer_jax.nn.experts import Experts
+from transformer_jax.nn.experts import Experts, in_blocks, moved, multiplied, shape_of
 
 CONFIG = dataclasses.replace(
     MODEL, feed_forward_pattern=("experts",), num_experts=5, activation="swiglu", shared_experts=2

@@ -10,7 +10,8 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.models.build import MODELS
 from transformer_jax.models.encoder import POOLINGS
 from transformer_jax.models.layers import FEED_FORWARDS
-from transformer_jax.models.sharing import SHARINGS
+from transformer_jax.models.recurrent import RECURRENCES
+from transformer_jax.models.stack import SHARINGS
 from transformer_jax.nn import stems
 from transformer_jax.nn.distributions import DISTRIBUTIONS
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
@@ -21,10 +22,9 @@ from transformer_jax.nn.mixers.heads import QUERY_KEY_NORMS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.positions import POSITIONS
-from transformer_jax.nn.recurrences import RECURRENCES
+from transformer_jax.nn.relative_fixed import ROPE_SCALINGS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
-from transformer_jax.nn.rope_scaling import ROPE_SCALINGS
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS
 
 CONFIGS = [*(case.config for case in (*CASES.values(), *FUSED.values())), *STEMS]

@@ -23,7 +23,7 @@ from transformer_jax.config.manual import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transformer_jax.config.scores import average_count
+from transformer_jax.config.metrics import average_count
 
 # Fields that also accept a user-defined part: "path/file.py:Name", see config/parts.py.
 TAKE_PARTS = (

@@ -1,4 +1,4 @@
-"""The direction of each score: whether higher or lower is better, for all choosing and ranking.
+"""Scores: which value is better, which scores can be compared, and of which checkpoint they are.
 
 A new score is one line in one of the tables; the value of `checkpoint.best_by` is a key of the
 first.
@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from transformer_jax.base.errors import UserError
+from transformer_jax.config.bounds import STEPS
 from transformer_jax.config.choices.objectives import OBJECTIVES
 
 
@@ -81,3 +83,22 @@ _LESS = (
 )  # fmt: skip
 # The same for models that do not translate.
 PREDICTION = {name: Metric(name, name in _GREATER) for name in (*_GREATER, *_LESS)}
+
+# Fields of evaluation: scores that differ in one of them cannot be compared.
+PROTOCOL = ("bleu_tokenize", "lowercase")
+
+
+def average_count(checkpoint: str) -> int | None:
+    """Return the N of the checkpoint name "average:N", or None for best, last and a step.
+
+    Raises:
+      UserError: if the name is none of these.
+    """
+    head, colon, tail = checkpoint.partition(":")
+    number = tail if colon else head
+    short = number.isdecimal() and len(number) <= len(str(STEPS))  # longer is not a step
+    if head == "average" and colon and short and int(tail) > 0:
+        return int(tail)
+    if checkpoint in ("best", "last") or (short and not colon):
+        return None
+    raise UserError(f"checkpoint={checkpoint!r}: must be best, last, a step, or average:N")

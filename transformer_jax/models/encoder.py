@@ -1,7 +1,7 @@
 """A single bidirectional stack that reads a text (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,10 +12,10 @@ from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Side
-from transformer_jax.models.forecast import ForecastHead
 from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.move_head import MoveHead
 from transformer_jax.models.network import Memory, Network
+from transformer_jax.nn.distributions import DISTRIBUTIONS, Distribution, scale_of
 from transformer_jax.nn.embedding import Embed, Head
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.initializers import named, parameter
@@ -24,6 +24,40 @@ from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.roles import HEAD, HEAD_TABLE, KINDS, LOGITS, PLAIN
 from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import cross_view, self_view
+
+
+class Forecasted(Output):
+    """Parameters [B T K] for each number; the head is their distribution."""
+
+    def logits(self) -> Float[Array, "B T K"]:
+        """Return the parameters, at least in float32."""
+        return self.hidden
+
+
+class ForecastHead(nn.Module):
+    """One linear map from all patches of a window to all numbers after it, in the unit of the
+    series (PatchTST's flatten head: Nie et al. 2023, arXiv:2211.14730, section 3.1). `lengths` are
+    those of the window and of the forecast.
+    """
+
+    config: ModelConfig
+    lengths: tuple[int, int]
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c, (window, horizon) = self.config, self.lengths
+        shapes = (c.patches(window), c.d_model), (horizon, self.distribution.count)
+        names = "length", "embed", "horizon", "choices"
+        self.output = Project(*shapes, names, self.dtype, role=HEAD)
+
+    @property
+    def distribution(self) -> Distribution:
+        """The distribution predicted for each number."""
+        return pick(DISTRIBUTIONS, self.config.distribution, "config.model.distribution")
+
+    def __call__(self, x: Float[Array, "B S D"], inputs: Float[Array, "B L 1"]) -> Forecasted:
+        head: Any = self.distribution
+        return Forecasted(head.placed(self.output(x), scale_of(inputs)), head)
 
 
 class Kind(NamedTuple):

@@ -28,10 +28,18 @@ from transformer_jax.nn.mixers.recurrence import trailed
 from transformer_jax.nn.mixers.recurrent import TwoWay
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import positions_of
-from transformer_jax.nn.recurrences import RECURRENCES
+from transformer_jax.nn.recurrent_decoders import Bahdanau, Gnmt, Luong, RecurrentDecoder
+from transformer_jax.nn.rnmt_plus import RnmtPlus
 from transformer_jax.nn.source_attention import Source
 from transformer_jax.nn.states import States
 from transformer_jax.nn.view import View, self_view
+
+RECURRENCES: dict[str, type[RecurrentDecoder]] = {
+    "luong": Luong,
+    "bahdanau": Bahdanau,
+    "gnmt": Gnmt,
+    "rnmt_plus": RnmtPlus,
+}
 
 
 class Read(nn.Module):

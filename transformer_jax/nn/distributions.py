@@ -1,14 +1,38 @@
 """What a model predicts for a number: the number itself, or a distribution's parameters."""
 
 import math
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
 from transformer_jax.base.arrays import Array, Float, at_least_float32
-from transformer_jax.nn.window_scale import Scale
+
+_EPSILON = 1e-5  # added to the variance; RevIN's value
+
+
+class Scale(NamedTuple):
+    """Mean and standard deviation of each window of a series, which normalise the input and bring
+    predictions back (RevIN: Kim et al. 2022, https://openreview.net/forum?id=cGDAkQo1C0p, without
+    trained parameters).
+    """
+
+    mean: Float[Array, "B 1 1"]
+    deviation: Float[Array, "B 1 1"]
+
+    def scaled(self, values: Float[Array, "B L 1"]) -> Float[Array, "B L 1"]:
+        """Return values in standard deviations from the mean, at least float32."""
+        return (at_least_float32(values) - self.mean) / self.deviation
+
+
+def scale_of(inputs: Float[Array, "B L 1"]) -> Scale:
+    """Return the scale of each window, at least float32."""
+    wide = at_least_float32(inputs)
+    mean = wide.mean(1, keepdims=True)
+    variance = jnp.square(wide - mean).mean(1, keepdims=True)
+    return Scale(mean, jnp.sqrt(variance + _EPSILON))
+
 
 LEVELS = tuple(level / 10 for level in range(1, 10))  # of the deciles
 

@@ -13,11 +13,11 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.convolutions import Convolve, ConvolveAlong
+from transformer_jax.nn.distributions import scale_of
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.roles import OWN_MAP, PLAIN
-from transformer_jax.nn.window_scale import scale_of
 
 
 class Entered(NamedTuple):

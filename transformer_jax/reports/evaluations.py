@@ -13,7 +13,7 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.config.convert import parse
-from transformer_jax.config.scores import PROTOCOL
+from transformer_jax.config.metrics import PROTOCOL
 from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.points import shown
 from transformer_jax.sweeps.scores import decoding_of

@@ -13,7 +13,7 @@ from transformer_jax.base import command_text
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, parts
 from transformer_jax.config.convert import differences, own_parts, value_at
-from transformer_jax.config.scores import PROTOCOL
+from transformer_jax.config.metrics import PROTOCOL
 from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sweeps.grid import Settings
 

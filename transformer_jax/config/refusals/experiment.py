@@ -8,6 +8,7 @@ from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.config.choices.mixers import ROWS, SOFTMAX, without_scores
 from transformer_jax.config.choices.objectives import OBJECTIVES, check_word_labels
 from transformer_jax.config.choices.record import with_
+from transformer_jax.config.metrics import average_count
 from transformer_jax.config.refusals.texts import (
     check_codecs,
     check_codecs_read,
@@ -16,7 +17,6 @@ from transformer_jax.config.refusals.texts import (
     check_tasks,
     check_windows,
 )
-from transformer_jax.config.scores import average_count
 
 
 def check_experiment(run: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformer_jax.config.bounds import SIZE, STEPS, check, check_pattern, default_unless
 from transformer_jax.config.choices.optimizers import check_learning_rate
-from transformer_jax.config.scores import average_count
+from transformer_jax.config.metrics import average_count
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -8,19 +8,112 @@ later: results depend on the sentence alone.
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 
-from transformer_jax.decoding.batching.blocks import Blocks
-from transformer_jax.decoding.batching.paged_stepper import Paged, PagedState
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.decoding.batching.stream import Found, Sentence
 from transformer_jax.decoding.search.state import Search, SearchRequest, begin
 from transformer_jax.models.model import Stepper
+from transformer_jax.models.network import DecodeState
+from transformer_jax.nn.cache import Lanes
 from transformer_jax.nn.pages import Pages
+
+
+@struct.dataclass
+class PagedState:
+    """The pool of each layer, and the block tables of the rows."""
+
+    pools: Any
+    table: Int[Array, "B W T"]
+    start: Int[Array, "B"]  # lengths of prompts
+    memories: Any
+
+
+class Paged:
+    """A Stepper on pages, for models whose memory is only keys and values; one token at a time."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+
+    def step(
+        self, state: PagedState, tokens: Int[Array, "B W 1"], positions: Int[Array, "B 1"],
+        active: Bool[Array, "B"],
+    ) -> tuple[Float[Array, "B W 1 V"], None, PagedState]:  # fmt: skip
+        """See Stepper."""
+        width, count = tokens.shape[1], tokens.shape[0] * tokens.shape[1]
+        table = state.table.reshape(count, -1)
+        place = jnp.repeat(state.start + positions[:, 0], width)
+        going = jnp.repeat(active, width)
+        caches = [pages.gathered(table) for pages in state.pools]
+        room = caches[0].keys.shape[3]
+        seen = jnp.arange(room)[None] < place[:, None]
+        lanes = Lanes(seen[:, None], jnp.zeros(count, jnp.int32), room)
+        rows = DecodeState(state.memories, None, caches, lanes)
+        given = tokens.reshape(count, 1, 1), place[:, None], going
+        logits, _, after = self._stepper.step(rows, *given)
+        pairs = zip(state.pools, after.caches, strict=True)
+        pools = [pages.write(table, place, going, cache) for pages, cache in pairs]
+        return logits.reshape(*tokens.shape, -1), None, replace(state, pools=pools)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stepper, name)
+
+
+class Blocks:
+    """The blocks of a pool. Named blocks can be shared; nobody writes to a shared block."""
+
+    def __init__(self, count: int) -> None:
+        self._free = list(range(count))[::-1]
+        self._uses = [0] * count
+        self._named: dict[Hashable, int] = {}
+        self._names: dict[int, Hashable] = {}
+
+    @property
+    def free(self) -> int:
+        """Number of free blocks."""
+        return len(self._free)
+
+    def uses(self, block: int) -> int:
+        """Return the number of users of a block."""
+        return self._uses[block]
+
+    def take(self, name: Hashable = None) -> int:
+        """Take a free block, of which there must be one, under the given name."""
+        block = self._free.pop()
+        self._uses[block] = 1
+        if name is not None:
+            self._named[name], self._names[block] = block, name
+        return block
+
+    def share(self, name: Hashable) -> int | None:
+        """Return the block with a name for one more user, or None."""
+        block = self._named.get(name)
+        if block is not None:
+            self._uses[block] += 1
+        return block
+
+    def release(self, block: int) -> None:
+        """Release one use; a block without uses becomes free and loses its name."""
+        self._uses[block] -= 1
+        if not self._uses[block]:
+            self._named.pop(self._names.pop(block, None), None)
+            self._free.append(block)
+
+    def own(self, block: int) -> int:
+        """Return a block to write to instead of this one: itself, or a copy if others use it."""
+        if self._uses[block] == 1:
+            return block
+        copy = self.take()
+        self.release(block)
+        return copy
+
 
 _ROWS = 64  # sentences at a time, at most
 
