@@ -6,6 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from starts import start_at_random
 
@@ -13,10 +16,12 @@ import transformer_jax
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate, inspect, train
 from transformer_jax.cli.arguments import load_config
-from transformer_jax.config import TAKE_PARTS, parts
+from transformer_jax.config import TAKE_PARTS, ModelConfig, parts
 from transformer_jax.config.convert import from_json, parse, to_json, value_at
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.export.ctranslate2.settings import refuse, refuse_codecs
+from transformer_jax.nn.mixers.ssru import Ssru
+from transformer_jax.nn.view import self_view
 from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sweeps.points import make_points
 from transformer_jax.training import cost
@@ -299,6 +304,81 @@ def test_parts_of_every_other_kind(tmp_path, monkeypatch):
         refuse(model)
     with pytest.raises(UserError, match=r"(src|tgt).codec='others.py:upper'"):
         refuse_codecs(experiment.codecs)
+
+
+DECLARED = """
+from transformer_jax.config.choices.mixers import Mixer
+from transformer_jax.config.choices.record import Need
+from transformer_jax.nn.mixers.recurrence import Recurrence
+from transformer_jax.nn.mixers.ssru import Ssru
+
+class Runs(Ssru):
+    record = Mixer(
+        reads=("num_features",), heads=False, stacks=("decoder",),
+        needs=(Need("residual", ("pre_norm",), "{has} reads what a norm has passed on"),),
+    )
+
+class Silent(Ssru):
+    pass
+
+class Older(Ssru):
+    # From before `step` was called so.
+    step = Recurrence.step
+
+    def turn(self):
+        return Ssru.step(self)
+
+class Odd(Ssru):
+    record = "a mixer"
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"encoder_pattern": "Runs"}, "runs left to right; an encoder reads the whole text"),
+        ({"decoder_pattern": "Runs"}, "reads what a norm has passed on; choose 'pre_norm'"),
+        ({"decoder_pattern": "Runs", "residual": "pre_norm", "hash_rounds": "3"},
+         "hash_rounds=3: neither encoder_pattern nor decoder_pattern has a layer of 'lsh'"),
+        ({"decoder_pattern": "Odd"}, "its record is 'a mixer'; make it a Mixer of "
+         "transformer_jax.config.choices.mixers"),
+    ],
+)  # fmt: skip
+def test_a_part_may_declare_a_record(tmp_path, monkeypatch, overrides, message):
+    """It is then checked as a built-in word is; without one, it may read and need everything."""
+    monkeypatch.chdir(tmp_path)
+    Path("declared.py").write_text(DECLARED)
+
+    def experiment(changes, **names):
+        named = {
+            f"model.{field}": f"declared.py:{names.get(value, value)}"
+            if value[0].isupper()
+            else value
+            for field, value in changes.items()
+        }
+        return parse(load_config("base", list(named.items())))
+
+    with pytest.raises(UserError, match=re.escape(message)):
+        experiment(overrides)
+    experiment(overrides, Runs="Silent", Odd="Silent")
+    reads = {"decoder_pattern": "Runs", "residual": "pre_norm", "num_features": "64"}
+    written = to_json(experiment(reads))
+    assert from_json(written).model.num_features == 64
+
+
+def test_recurrences_that_define_a_turn_go_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("declared.py").write_text(DECLARED)
+    parts.admit("declared.py")
+    older = parts.resolve("declared.py:Older", "model.decoder_pattern")
+    x = jax.random.normal(jax.random.key(1), (2, 3, 8))
+    outputs = []
+    for kind in (older, Ssru):
+        module = kind(ModelConfig(d_model=8), jnp.dtype("float32"))
+        view = self_view(jnp.arange(3)[None].repeat(2, 0), jnp.ones((2, 3), jnp.int32), "causal")
+        params = module.init(jax.random.key(0), x, view, False, method="mix")
+        outputs.append(module.apply(params, x, view, False, method="mix")[0])
+    np.testing.assert_array_equal(*outputs)
 
 
 def test_sweep_points_omit_digests_and_pass_the_file(folder):

@@ -34,7 +34,7 @@ from transformer_jax.export.huggingface import settings, tensors
 from transformer_jax.export.huggingface.family import LOGITS_BIAS
 from transformer_jax.models.build import build_for
 from transformer_jax.nn.roles import roles_in
-from transformer_jax.training.balance import without_loads
+from transformer_jax.training.moved import without_reports
 
 pytestmark = pytest.mark.oracle
 
@@ -74,7 +74,7 @@ def same(family, mine, other) -> None:
     if "src_embedding" in gradients:  # theirs is one table
         both = jax.tree.map(np.add, gradients["src_embedding"], gradients["tgt_embedding"])
         gradients |= {"src_embedding": both, "tgt_embedding": both}
-    gradients = tensors.to_tensors(family, without_loads(gradients, roles_in(gradients)))
+    gradients = tensors.to_tensors(family, without_reports(gradients, roles_in(gradients)))
     gradients.pop(LOGITS_BIAS, None)  # which is no parameter there
     head = family.modules.get("output", "lm_head")  # in files; in GPT-NeoX's class it is lm_head
     theirs = {name.replace("lm_head", head): array for name, array in other[2].items()}

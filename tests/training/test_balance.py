@@ -8,10 +8,10 @@ import numpy as np
 import optax
 from tiny import MODEL, alone, make, random_store
 
-from transformer_jax.config import TrainingConfig
+from transformer_jax.config import ModelConfig, TrainingConfig
 from transformer_jax.models.build import build
 from transformer_jax.nn.roles import LOAD, PLAIN
-from transformer_jax.training.balance import balanced, without_loads
+from transformer_jax.training.moved import moved, without_reports
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 
@@ -30,10 +30,11 @@ def test_the_rule():
     """Loads are 4, 2, 0, 2 of 8: the first expert is chosen too often, the third too seldom."""
     params, loads = tree([1, 2, 3, 4]), tree([4, 2, 0, 2])
     roles = {"layer/router/load_bias": LOAD, "layer/bias": PLAIN}
-    found = balanced(params, tree([9, 9, 9, 9]), loads, 0.5, roles)
+    config = ModelConfig(balancing_rate=0.5)
+    found = moved(params, tree([9, 9, 9, 9]), loads, config, roles)
     expected = tree([0.5, 2, 3.5, 4])
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    jax.tree.map(np.testing.assert_array_equal, without_loads(loads, roles), tree([0, 0, 0, 0]))
+    jax.tree.map(np.testing.assert_array_equal, without_reports(loads, roles), tree([0, 0, 0, 0]))
 
 
 def biases(params):
@@ -79,13 +80,14 @@ def test_a_step_moves_each_bias_by_the_rate():
     named = jax.tree_util.tree_leaves_with_path(gradient(CONFIG))
     others = [leaf for path, leaf in named if path[-1].key != "load_bias"]
     np.testing.assert_allclose(metrics.grad_norm, optax.tree.norm(others), rtol=1e-5)
-    each = list(metrics.expert_loads.values())
+    each = list(metrics.reports["busiest_expert"].values())
     moves = [b - a for a, b in zip(biases(before), biases(after), strict=True)]
-    for load, moved in zip(each, moves, strict=True):
+    for load, move in zip(each, moves, strict=True):
         assert load.sum() > 0
-        np.testing.assert_array_equal(np.sign(moved), np.sign(load.mean() - load))
-    assert metrics.busiest_expert == max(load.max() / load.mean() for load in each)
-    assert {name.partition("/")[0] for name in metrics.expert_loads} == {"encoder", "decoder"}
+        np.testing.assert_array_equal(np.sign(move), np.sign(load.mean() - load))
+    assert metrics.gauges["busiest_expert"] == max(load.max() / load.mean() for load in each)
+    layers = metrics.reports["busiest_expert"]
+    assert {name.partition("/")[0] for name in layers} == {"encoder", "decoder"}
     still, _ = one_step(TrainingConfig(), dataclasses.replace(CONFIG, balancing_rate=0.0))
     jax.tree.map(np.testing.assert_array_equal, biases(still), biases(before))
 

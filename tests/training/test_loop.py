@@ -154,19 +154,21 @@ def test_loads_of_experts_are_logged(tmp_path, monkeypatch, caplog):
     def step(self, state, batch, count):
         new, metrics = plain(self, state, batch, count)
         loads = {"encoder/layer_0": jnp.stack([new.step * 3, new.step]), "idle": jnp.zeros(2)}
-        return new, metrics._replace(busiest_expert=jnp.float32(1.5), expert_loads=loads)
+        return new, metrics._replace(
+            gauges={"busiest_expert": jnp.float32(1.5)}, reports={"busiest_expert": loads}
+        )
 
     monkeypatch.setattr(Scene, "step", step)
     scene = Scene(tmp_path, steps=4)
     scene.train(monkeypatch)
     assert caplog.text.count("busiest expert 1.50 x mean load") == 2
-    written = scene.workdir.expert_loads.read_text()
+    written = scene.workdir.reports["busiest_expert"].read_text()
     rows = [json.loads(line) for line in written.splitlines()]
     assert rows == [{"step": n, "loads": {"encoder/layer_0": [3 * n, n]}} for n in (2, 4)]
-    with scene.workdir.expert_loads.open("a") as file:
+    with scene.workdir.reports["busiest_expert"].open("a") as file:
         file.write(json.dumps({"step": 5, "loads": {}}) + "\n")
     Scene(tmp_path, steps=4).train(monkeypatch)
-    assert scene.workdir.expert_loads.read_text() == written
+    assert scene.workdir.reports["busiest_expert"].read_text() == written
 
 
 def test_early_stopping(tmp_path, monkeypatch):
@@ -617,7 +619,8 @@ def test_no_load_is_not_a_load_of_0(tmp_path):
         with Report(*scene, state) as report:
             for step, load in enumerate(loads, state.get("step", 0) + 1):
                 sums = Sums(*[one] * len(Sums._fields))
-                report.push(step, StepMetrics(sums, one, 0 * one, jnp.int32(0), jnp.float32(load)))
+                gauges = {"busiest_expert": jnp.float32(load)}
+                report.push(step, StepMetrics(sums, one, 0 * one, jnp.int32(0), gauges))
             report.flush()
         return {"step": report.step, **report.state()}
 

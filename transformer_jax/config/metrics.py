@@ -88,6 +88,31 @@ PREDICTION = {name: Metric(name, name in _GREATER) for name in (*_GREATER, *_LES
 PROTOCOL = ("bleu_tokenize", "lowercase")
 
 
+class Gauge(NamedTuple):
+    """What layers report of a training step besides the loss: one number of it, the gauge, is
+    averaged over steps; the rest is a row of a file of its own.
+
+    title: of its curve.
+    shown: how the console shows it.
+    details: the file's name, without the suffix, and what its rows call the reports of layers.
+    steps: what checkpoints call the number of steps it is averaged over.
+    """
+
+    title: str
+    shown: str
+    details: tuple[str, str]
+    steps: str
+
+
+# By their names in metrics.jsonl. A gauge of 0 says that no layer reported anything.
+GAUGES = {
+    "busiest_expert": Gauge(
+        "load of the busiest expert", "busiest expert {:.2f} x mean load",
+        ("expert_loads", "loads"), "loaded",
+    ),
+}  # fmt: skip
+
+
 def average_count(checkpoint: str) -> int | None:
     """Return the N of the checkpoint name "average:N", or None for best, last and a step.
 

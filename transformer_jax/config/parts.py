@@ -172,12 +172,32 @@ def resolve(value: str, what: str) -> Any:
                 "trained with; install that version, or train in another --workdir"
             )
         return entry.load()
-    file = _ever.get(part.digest) if part.digest else _now.get(user_path(part.home).resolve())
+    file = _file_of(part)
     if file is None:
         raise _refused(value, part, what)
     if part.name not in file.contents:
         raise _undefined(value, part, what, file)
     return file.contents[part.name]
+
+
+def record_of(value: str) -> Any:
+    """Return what a part says about itself by an attribute `record`, or None if it says nothing or
+    its file was not admitted. A file without the word is not executed.
+    """
+    part = read(value)
+    if part is None:
+        return None
+    if part.lies_in_file:
+        file = _file_of(part)
+        if file is None or b"record" not in file.text:
+            return None
+        return getattr(file.contents.get(part.name), "record", None)
+    return getattr(resolve(value, part.home), "record", None)
+
+
+def _file_of(part: Part) -> _File | None:
+    """Return the admitted file of a part, if there is one."""
+    return _ever.get(part.digest) if part.digest else _now.get(user_path(part.home).resolve())
 
 
 def short(value: Any, digits: int = 0) -> Any:

@@ -18,7 +18,8 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import Experiment, parts
+from transformer_jax.config import Experiment, ModelConfig, parts
+from transformer_jax.config.choices.layers import FEED_FORWARDS
 from transformer_jax.config.convert import from_json, own_parts, to_json
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.data.objectives import objective_named
@@ -125,11 +126,9 @@ def report(
     per_step = cost.operations.products
     whole = per_step * experiment.training.steps
     yield f"parameters: {_parameters(experiment, sizes):,} with {_pieces(sizes)}"
-    if "experts" in experiment.model.feed_forward_pattern:
-        yield (
-            f"active: {active_parameters(experiment, sizes):,} parameters for each piece, with "
-            f"{experiment.model.experts_per_token} of {experiment.model.num_experts} experts"
-        )
+    if chosen := _chosen(experiment.model):
+        active = active_parameters(experiment, sizes)
+        yield f"active: {active:,} parameters for each piece, with {chosen}"
     sides = f"{shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} target"
     if not (shape.src_length and shape.tgt_length):
         sides = f"{shape.rows} x {max(shape.src_length, shape.tgt_length)}"
@@ -200,6 +199,12 @@ def _gpu_lines(cost: Cost, whole: float) -> Iterator[str]:
             yield f"  {_cost(whole, chip, 1)}"
             return
     yield f"GPU: fits on none of {', '.join(GPUS)}: {need}; try model.remat='full'"
+
+
+def _chosen(config: ModelConfig) -> str:
+    """Describe the parts that not every piece passes through, if there are any."""
+    records = [FEED_FORWARDS.get(word) for word in dict.fromkeys(config.feed_forward_pattern)]
+    return ", ".join(record.active(config) for record in records if record and record.active)
 
 
 def _pieces(sizes: Sizes) -> str:

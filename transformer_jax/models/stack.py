@@ -68,7 +68,7 @@ SHARINGS = {
 }
 
 
-class Turn(NamedTuple):
+class Application(NamedTuple):
     """What differs from one application of a layer to the next."""
 
     params: Any  # None: those of a shared layer, which its body holds
@@ -76,17 +76,17 @@ class Turn(NamedTuple):
     number: Array | None  # of the layer, if it matters
 
 
-Body = Callable[[Array, Turn], Array]
+Body = Callable[[Array, Application], Array]
 
 
-def unrolled(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
+def unrolled(bodies: Sequence[Body], x: Array, layers: Sequence[Application]) -> Array:
     """Apply one layer after another, each compiled separately, cycling through the bodies."""
     for layer, body in zip(layers, itertools.cycle(bodies), strict=False):
         x = body(x, layer)
     return x
 
 
-def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
+def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Application]) -> Array:
     """Apply the layers in a loop that compiles one period; parameters are copied into it.
 
     Layers beyond the last whole period follow, each compiled separately.
@@ -138,15 +138,15 @@ def run(
     def body_of(layer: nn.Module, call: Callable = call) -> Body:
         alone, own = layer.clone(parent=None), layer.variables["params"]
 
-        def body(x: Array, turn: Turn) -> Array:
-            params = own if turn.params is None else turn.params
+        def body(x: Array, one: Application) -> Array:
+            params = own if one.params is None else one.params
 
             def applied(x: Array) -> Array:
-                return alone.apply({"params": params}, x, turn.number, method=call, rngs=turn.rngs)  # type: ignore[return-value]
+                return alone.apply({"params": params}, x, one.number, method=call, rngs=one.rngs)  # type: ignore[return-value]
 
-            if turn.rngs and config.layer_drop_rate:
+            if one.rngs and config.layer_drop_rate:
                 # A branch, so that a dropped layer costs no time and has no gradient.
-                stays = kept(turn.rngs["dropout"], config.layer_drop_rate)
+                stays = kept(one.rngs["dropout"], config.layer_drop_rate)
                 x = jax.lax.cond(stays, applied, lambda x: x, x)
             else:
                 x = applied(x)
@@ -159,8 +159,8 @@ def run(
         if stack.has_rng(name):
             keys = jax.random.split(stack.make_rng(name), len(layers))
             rngs = [one | {name: key} for one, key in zip(rngs, keys, strict=True)]
-    turns = [
-        Turn(
+    applications = [
+        Application(
             None if sharing.shared else layer.variables["params"],
             own,
             jnp.int32(number) if sharing.numbered else None,
@@ -169,16 +169,19 @@ def run(
     ]
     if config.residual == "reversible" and rngs[0]:  # else there is no backward pass
         forwards, backwards = (
-            [_alone(body_of(layer, way), turn) for layer, turn in zip(layers, turns, strict=True)]
+            [
+                _alone(body_of(layer, way), one)
+                for layer, one in zip(layers, applications, strict=True)
+            ]
             for way in (call, undo)
         )
-        return reversible.run(forwards, backwards, x, [turn.params for turn in turns])
+        return reversible.run(forwards, backwards, x, [one.params for one in applications])
     loop = pick(LOOPS, config.layer_loop, "config.model.layer_loop")
-    return loop([body_of(layer) for layer in layers[:period]], x, turns)
+    return loop([body_of(layer) for layer in layers[:period]], x, applications)
 
 
-def _alone(body: Body, turn: Turn) -> reversible.Step:
-    return lambda x, params: body(x, turn._replace(params=params))
+def _alone(body: Body, one: Application) -> reversible.Step:
+    return lambda x, params: body(x, one._replace(params=params))
 
 
 class Stack(nn.Module):

@@ -6,6 +6,7 @@ are gathered into blocks of equal size, each for one expert, of which there are 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -128,7 +129,7 @@ class Router(nn.Module):
 
     The bias balances how often experts are chosen (Wang et al. 2024, arXiv:2408.15664). In place of
     a gradient it gets the load, the number of tokens that chose each expert, by which
-    `training.balance` moves it: like a gradient, it adds up over layers that share parameters,
+    a rule moves it (`nn.roles`), and which adds up like one over layers that share parameters,
     slices of a batch and devices.
     """
 
@@ -169,6 +170,7 @@ class Maps(nn.Module):
     """A linear map for each expert; see `Project`."""
 
     num_experts: int
+    chosen: int  # of them, by a position
     in_size: int
     out_size: int
     names: Sequence[str]
@@ -177,10 +179,13 @@ class Maps(nn.Module):
     role: Role  # of each
 
     def setup(self) -> None:
-        init = named(each(xavier_uniform(1)), "experts", *self.names, role=self.role.each())
+        share = self.chosen, self.num_experts
+        role = replace(self.role.each(), share=share)
+        init = named(each(xavier_uniform(1)), "experts", *self.names, role=role)
         shape = self.num_experts, self.in_size, self.out_size
         self.kernels = parameter(self, "kernels", init, shape)
-        zeros = named(nn.initializers.zeros, "experts", self.names[1], role=PLAIN)
+        plain = replace(PLAIN, share=share)
+        zeros = named(nn.initializers.zeros, "experts", self.names[1], role=plain)
         self.bias = parameter(self, "bias", zeros, shape[::2]) if self.use_bias else None
 
     def __call__(self, x: Float[Array, "M Q I"], expert: Int[Array, "M"]) -> Float[Array, "M Q O"]:
@@ -206,11 +211,12 @@ class Experts(nn.Module):
         c = self.config
         self.activation = pick(ACTIVATIONS, c.activation, "config.model.activation")
         bias = "feed_forward" in c.biases
-        inward = c.num_experts, c.d_model, c.d_ff, ("embed", "mlp"), self.dtype, bias, INWARD
+        count = c.num_experts, c.experts_per_token
+        inward = *count, c.d_model, c.d_ff, ("embed", "mlp"), self.dtype, bias, INWARD
         self.router = Router(c)
         self.up = Maps(*inward)
         self.gate = Maps(*inward) if self.activation.gated else None
-        outward = c.num_experts, c.d_ff, c.d_model, ("mlp", "embed"), self.dtype, bias, OUTWARD
+        outward = *count, c.d_ff, c.d_model, ("mlp", "embed"), self.dtype, bias, OUTWARD
         self.down = Maps(*outward)
         width = c.shared_experts * c.d_ff
         given = c.d_model, width, c.activation, 0.0, self.dtype, bias

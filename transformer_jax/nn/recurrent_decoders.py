@@ -1,4 +1,4 @@
-"""Recurrent decoders that attend to their source in each step: cell and attention in one turn."""
+"""Recurrent decoders that attend to their source: cell and attention are one step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.kinds import MIXERS
-from transformer_jax.nn.mixers.recurrence import Turn
+from transformer_jax.nn.mixers.recurrence import Step
 from transformer_jax.nn.mixers.recurrent import Cell, Recurrent
 from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS, Dot, Source
@@ -21,7 +21,7 @@ State = Any  # a pytree of arrays [B ...]
 class RecurrentDecoder(nn.Module):
     """Layers of recurrent cells, and how they attend to a source.
 
-    A turn takes the embedding of a token [B D], its position [B] and the dropout factors of each
+    A step takes the embedding of a token [B D], its position [B] and the dropout factors of each
     layer [B L D]; it returns the input of `predict` and the weights [B S].
     """
 
@@ -51,7 +51,7 @@ class RecurrentDecoder(nn.Module):
         return self.config.d_model
 
     def prepare(self, memory: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
-        """Return the source in the form that the turns read."""
+        """Return the source in the form that the steps read."""
         if self.attention is None:
             return Source(memory, memory, seg)
         return self.attention.prepare(memory, seg)
@@ -68,12 +68,12 @@ class RecurrentDecoder(nn.Module):
             )
         return tuple(states), jnp.zeros((summary.shape[0], self.config.d_model), wide)
 
-    def turn(self, source: Source) -> Turn:
+    def step(self, source: Source) -> Step:
         """Return one step as a function that holds the parameters."""
         raise NotImplementedError
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Return hidden states from the outputs of the turns and the embeddings that they read."""
+        """Return hidden states from the outputs of the steps and the embeddings that they read."""
         raise NotImplementedError
 
     def layers(self) -> list[Any]:
@@ -122,12 +122,12 @@ class Luong(RecurrentDecoder):
         """See RecurrentDecoder."""
         return self.config.d_model * (1 + (layer == 0 and self.config.input_feeding))
 
-    def turn(self, source: Source) -> Turn:
+    def step(self, source: Source) -> Step:
         """See RecurrentDecoder."""
         layers, look, feeding = self.layers(), self.looked(), self.config.input_feeding
         join = None if self.attention is None else self.join.kernel
 
-        def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
+        def step(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, fed), (y, position, kept) = state, token
             x = jnp.concatenate([y, fed.astype(y.dtype)], axis=-1) if feeding else y
             new, x = _climb(layers, states, x, kept)
@@ -139,7 +139,7 @@ class Luong(RecurrentDecoder):
             out = jnp.tanh(jnp.einsum("BPD,PDE->BE", both, here, preferred_element_type=x.dtype))
             return (new, out), (out, weights)
 
-        return turn
+        return step
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """See RecurrentDecoder."""
@@ -171,11 +171,11 @@ class Bahdanau(RecurrentDecoder):
             carried + summary.astype(carried.dtype) if self.attention is None else carried
         )
 
-    def turn(self, source: Source) -> Turn:
+    def step(self, source: Source) -> Step:
         """See RecurrentDecoder."""
         layers, look, attends = self.layers(), self.looked(), self.attention is not None
 
-        def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
+        def step(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, carried), (y, position, kept) = state, token
             top = states[-1][0] if isinstance(states[-1], tuple) else states[-1]
             context, weights = look(top, position, source)
@@ -184,7 +184,7 @@ class Bahdanau(RecurrentDecoder):
             new, x = _climb(layers, states, x, kept)
             return (new, carried), ((x, context), weights)
 
-        return turn
+        return step
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """See RecurrentDecoder."""
@@ -203,11 +203,11 @@ class Gnmt(RecurrentDecoder):
         """See RecurrentDecoder."""
         return 2 * self.config.d_model
 
-    def turn(self, source: Source) -> Turn:
+    def step(self, source: Source) -> Step:
         """See RecurrentDecoder."""
         layers, look = self.layers(), self.looked()
 
-        def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
+        def step(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, context), (y, position, kept) = state, token
             x, weights, new = y, None, []
             for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
@@ -220,7 +220,7 @@ class Gnmt(RecurrentDecoder):
                 new.append(own)
             return (tuple(new), context), (x, weights)
 
-        return turn
+        return step
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """See RecurrentDecoder."""

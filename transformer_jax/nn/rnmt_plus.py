@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
-from transformer_jax.nn.mixers.recurrence import Turn
+from transformer_jax.nn.mixers.recurrence import Step
 from transformer_jax.nn.mixers.recurrent import lstm
 from transformer_jax.nn.norm import standardised
 from transformer_jax.nn.recurrent_decoders import Gnmt, State
@@ -61,15 +61,15 @@ class RnmtPlus(Gnmt):
 
         return [layer(cell, norm) for cell, norm in zip(self.cells, self.norms, strict=True)]
 
-    def turn(self, source: Source) -> Turn:
+    def step(self, source: Source) -> Step:
         """See RecurrentDecoder."""
-        without = super().turn(source)
+        without = super().step(source)
 
-        def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
+        def step(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, context), (x, weights) = without(state, token)
             return (states, context), ((x, context), weights)
 
-        return turn
+        return step
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """See RecurrentDecoder."""

@@ -4,19 +4,38 @@ A role is stated where a parameter is made, and travels in the box of its logica
 nobody else need know a module's names.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax import struct
+
+from transformer_jax.base.arrays import Array, Float
+from transformer_jax.config import ModelConfig
 
 Kind = Literal["map", "maps", "table", "plain", "moved"]
 Part = Literal[
     "query", "key", "router", "inward", "outward", "head",
     "embedding", "logits", "kinds", "positions", "own", "other",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a parameter is moved that has no gradient. In place of one it gets a report, which adds
+    up as a gradient would over layers that share parameters, slices of a batch and devices.
+
+    gauge: what the report shows, in `config.metrics.GAUGES`.
+    move: of the parameter, its report and the model's config, to the parameter after a step.
+    measure: of the reports of all layers, at least one, to the gauge.
+    """
+
+    gauge: str
+    move: Callable[[Array, Array, ModelConfig], Array]
+    measure: Callable[[Sequence[Array]], Array]
 
 
 @dataclass(frozen=True)
@@ -31,10 +50,14 @@ class Role:
       residual part; a "head" is outside the stacks. Tables are those of pieces, an "embedding" or
       the one before the softmax, "logits", of "kinds" of tokens or of "positions". What has its
       "own" initial values keeps them; of any "other", only "xavier" defines them.
+    share: the share of its elements, as a fraction, that a position passes through.
+    rule: that of a "moved" parameter.
     """
 
     kind: Kind
     part: Part = "other"
+    share: tuple[int, int] = (1, 1)
+    rule: Rule | None = None
 
     @property
     def is_map(self) -> bool:
@@ -73,7 +96,23 @@ HEAD_TABLE = Role("table", "head")
 OWN_TABLE = Role("table", "own")
 PLAIN = Role("plain", "own")
 PLAIN_EMBEDDING = Role("plain", "embedding")  # a vector in place of a piece's
-LOAD = Role("moved", "own")
+
+
+def _raised(bias: Float[Array, "X"], load: Float[Array, "X"], config: ModelConfig) -> Array:
+    """Return the biases of experts, raised by `balancing_rate` where the load is below the mean of
+    the layer's, and lowered where it is above (Wang et al. 2024, arXiv:2408.15664, algorithm 1).
+    """
+    return bias + config.balancing_rate * jnp.sign(load.mean() - load)
+
+
+def _busiest(loads: Sequence[Float[Array, "X"]]) -> Float[Array, ""]:
+    """Return how many times the mean load of its layer the busiest expert of all layers has; 0 if
+    no layer has a load, as each is frozen or dropped.
+    """
+    return jnp.stack([load.max() / jnp.maximum(load.mean(), 1e-9) for load in loads]).max()
+
+
+LOAD = Role("moved", "own", rule=Rule("busiest_expert", _raised, _busiest))
 
 Roles = Mapping[str, Role]  # by name, "encoder/layer_0/feed_forward/up/kernel"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config.metrics import VALIDATION
+from transformer_jax.config.metrics import GAUGES, VALIDATION
 from transformer_jax.plots.picture import save
 
 # Keys are the columns that reports.curves.curves returns.
@@ -13,7 +13,7 @@ TITLES = {
     "nll": "training loss without smoothing",
     "accuracy": "training accuracy",
     "grad_norm": "gradient norm",
-    "busiest_expert": "load of the busiest expert",
+    **{name: gauge.title for name, gauge in GAUGES.items()},
     "learning_rate": "learning rate",
     "validation_loss": "validation loss",
     **{f"validation_{name}": f"validation {metric.title}"

@@ -27,6 +27,7 @@ from transformer_jax.base.disk import (
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, parts
 from transformer_jax.config.convert import differences, from_json, own_parts, to_json
+from transformer_jax.config.metrics import GAUGES
 from transformer_jax.config.resuming import may_change
 
 TAKEN = "another trainer is running here"
@@ -61,7 +62,10 @@ class WorkDir:
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.timings = self.path / "timings.jsonl"
-        self.expert_loads = self.path / "expert_loads.jsonl"  # of models with experts
+        # Of models whose layers report something, by gauge: `expert_loads.jsonl`.
+        self.reports = {
+            name: self.path / f"{gauge.details[0]}.jsonl" for name, gauge in GAUGES.items()
+        }
         self.history = self.path / "history.jsonl"
         self.log = self.path / "train.log"
         self.tensorboard = self.path / "tensorboard"

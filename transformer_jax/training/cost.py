@@ -22,6 +22,7 @@ from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.build import abstract_params, build, promised, roles_of
 from transformer_jax.models.encoder import HEADS
 from transformer_jax.models.model import Model
+from transformer_jax.nn.roles import is_box, name_of
 from transformer_jax.sharding.mesh import AXES, make_mesh
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.programs import abstract_batch
@@ -51,20 +52,18 @@ def parameters(
 
 
 def active_parameters(experiment: Experiment, sizes: Sizes) -> int:
-    """Return the number of parameters through which a piece passes: of each layer's experts, those
-    that are chosen. Tables of embeddings count whole, as in `parameters`.
+    """Return the number of parameters through which a piece passes, by the share of each that its
+    role names. Tables of embeddings count whole, as in `parameters`.
     """
-    config = experiment.model
-    model = build(config, *sizes, **promised(experiment.objective))
-    boxes = jax.tree.leaves(abstract_params(model), is_leaf=lambda leaf: hasattr(leaf, "names"))
+    model = build(experiment.model, *sizes, **promised(experiment.objective))
+    roles = roles_of(model)
 
-    def active(box: Any) -> int:
-        count = counting.parameters(box)
-        # The router's own axis of experts comes last, and all of it is used.
-        chosen = "experts" in getattr(box, "names", ())[:-1]
-        return count * config.experts_per_token // config.num_experts if chosen else count
+    def active(path: Any, box: Any) -> int:
+        part, whole = roles[name_of(path)].share
+        return counting.parameters(box) * part // whole
 
-    return sum(map(active, boxes))
+    leaves = jax.tree_util.tree_leaves_with_path(abstract_params(model), is_leaf=is_box)
+    return sum(active(*leaf) for leaf in leaves)
 
 
 def step_of(

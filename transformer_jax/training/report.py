@@ -13,10 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from transformer_jax.base.disk import DiskError, sync, writing
 from transformer_jax.config import TrainingConfig
+from transformer_jax.config.metrics import GAUGES
 from transformer_jax.runs.workdir import WorkDir, append_row
 from transformer_jax.training.board import Board
 from transformer_jax.training.heartbeat import Heartbeat, progress_line
 from transformer_jax.training.loss import Sums
+from transformer_jax.training.moved import Reports
 from transformer_jax.training.profiling import Times
 from transformer_jax.training.rows import Scored, take_up, validation_row
 from transformer_jax.training.step import StepMetrics, each_step
@@ -50,9 +52,10 @@ class Report:
         self._writes = jax.process_index() == 0  # the others only keep the sums
         window = state.get("window") or {}
         # States from before weights were counted had a weight of 1 per token, and those from before
-        # `loaded` had a load in every step.
-        loaded = window.get("steps", 0) if window.get("busiest_expert") else 0
-        older = {"weight": window.get("tokens", 0.0), "loaded": loaded}
+        # steps with a report were counted had one in every step.
+        older: dict[str, Any] = {"weight": window.get("tokens", 0.0)}
+        for name, gauge in GAUGES.items():
+            older[gauge.steps] = window.get("steps", 0) if window.get(name) else 0
         self._window = _EMPTY | older | window
         self._usual_loss: float | None = state.get("usual_loss")  # running mean
         self.tokens = int(state.get("tokens", 0))
@@ -125,12 +128,14 @@ class Report:
             if sums.weight:
                 self._watch(step, float(sums.loss / sums.weight), float(metrics.grad_norm))
             window = self._window
-            for key, value in (sums._asdict() | metrics.means()).items():
+            means = {"grad_norm": metrics.grad_norm, **metrics.gauges}
+            for key, value in (sums._asdict() | means).items():
                 window[key] = window.get(key, 0.0) + float(value)
             window["steps"] += 1
-            window["loaded"] += bool(metrics.busiest_expert)
+            for name, value in metrics.gauges.items():
+                window[GAUGES[name].steps] += bool(value)
         if step % self._config.log_every == 0:
-            self._write(step, metrics.expert_loads)
+            self._write(step, metrics.reports)
         else:
             self._bar.update(self._task, completed=step)
 
@@ -149,7 +154,7 @@ class Report:
         log.warning("step %d: %s; its batch: %s", step, what, of)
         log.debug("step %d: all %ss of its batch: %s", step, self._noun, ", ".join(items))
 
-    def _write(self, step: int, loads: dict[str, Any] | None) -> None:
+    def _write(self, step: int, reports: Reports) -> None:
         w, self._window = self._window, dict(_EMPTY)
         nan = float("nan")
         per_token = 1 / w["weight"] if w["weight"] else nan
@@ -164,9 +169,10 @@ class Report:
             "skipped": self.skipped,
         }
         self._append(self._workdir.metrics, row)
-        each = {layer: load.tolist() for layer, load in sorted((loads or {}).items()) if load.any()}
-        if each:
-            self._append(self._workdir.expert_loads, {"step": step, "loads": each})
+        for name, layers in reports.items():
+            if each := {layer: x.tolist() for layer, x in sorted(layers.items()) if x.any()}:
+                row_of = {"step": step, GAUGES[name].details[1]: each}
+                self._append(self._workdir.reports[name], row_of)
         self._to_board(step, "train", row)
         # Steps read together share their time evenly, so a row may have part of it.
         share, lap = ((step - n) / (self._read - n) for n in (self._clock_step, self._lapped))
@@ -185,8 +191,9 @@ class Report:
         self._append(self._workdir.timings, timing)
         self._to_board(step, "rate", rates)
         status = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
-        if row.get("busiest_expert", 0) > 0:
-            status += f"  busiest expert {row['busiest_expert']:.2f} x mean load"
+        for name, gauge in GAUGES.items():
+            if row.get(name, 0) > 0:
+                status += f"  {gauge.shown.format(row[name])}"
         self._bar.update(self._task, completed=step, status=status)
         if self._bar.disable:
             self._say("step %d  %s", step, status)
@@ -255,9 +262,9 @@ class Report:
     def make_durable(self) -> None:
         """Return once no row can be lost any more; raises like `write_out`."""
         self.write_out()
-        paths = self._workdir.metrics, self._workdir.timings, self._workdir.expert_loads
-        for path in paths * self._writes:
-            if not path.exists():  # no experts
+        w = self._workdir
+        for path in (w.metrics, w.timings, *w.reports.values()) * self._writes:
+            if not path.exists():  # nothing is reported
                 continue
             with writing(str(path), path.parent):
                 sync(path)
@@ -267,7 +274,7 @@ class Report:
             self._board.add(step, group, {key: values[key] for key in values if key != "step"})
 
 
-# Mean -> the number of steps that it is over. There are loads if there are experts, and in no step
-# whose layers of experts are all frozen or dropped: that is not a load of 0.
-_MEANS = {"grad_norm": "steps", "busiest_expert": "loaded"}
-_EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | {"steps": 0, "loaded": 0}
+# Mean -> the number of steps that it is over. A step whose layers report nothing, as all are frozen
+# or dropped, does not count for a gauge: that is not a gauge of 0.
+_MEANS = {"grad_norm": "steps", **{name: gauge.steps for name, gauge in GAUGES.items()}}
+_EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | dict.fromkeys(_MEANS.values(), 0)

@@ -28,7 +28,7 @@ def take_up(workdir: WorkDir, state: dict[str, Any], scored: Scored, log_every: 
     def keep(row: dict[str, Any]) -> bool:
         return row["step"] < start + (start in scored or not _is_validation(row))
 
-    for path in (workdir.metrics, workdir.timings, workdir.expert_loads):
+    for path in (workdir.metrics, workdir.timings, *workdir.reports.values()):
         rows = [row for row in read_rows(path) if keep(row)]
         if path == workdir.metrics:
             rows = _restored(rows, {step: scored[step] for step in scored if step <= start})

@@ -19,8 +19,8 @@ from transformer_jax.models.model import Keys, Model
 from transformer_jax.sharding.mesh import compiler_options, on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
-from transformer_jax.training.balance import balanced, busiest, loads, without_loads
 from transformer_jax.training.loss import Sums, fused_loss_sums
+from transformer_jax.training.moved import Reports, gauges, moved, reports, without_reports
 from transformer_jax.training.other_losses import LOSSES
 from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
@@ -33,13 +33,9 @@ class StepMetrics(NamedTuple):
     grad_norm: Float[Array, ""]  # before clipping
     skipped: Float[Array, ""]  # 1 if the update was not finite and was skipped
     bad_steps: Any  # such updates in a row, this one included
-    busiest_expert: Any = None  # its load, over the mean of its layer's; 0 if there is no load
-    expert_loads: Any = None  # by layer: how many tokens chose each
-
-    def means(self) -> dict[str, Any]:
-        """Return what is averaged over steps, by name."""
-        means = {"grad_norm": self.grad_norm, "busiest_expert": self.busiest_expert}
-        return {name: value for name, value in means.items() if value is not None}
+    # As `config.metrics.GAUGES` names them, and what they are measured from.
+    gauges: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
+    reports: Reports = {}  # noqa: RUF012
 
 
 def batch_sums(
@@ -93,13 +89,13 @@ def make_train_step(
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         keys = keys_of(seed, state.step, model.config.redraw_every)
         told, sums = _accumulate(gradient, state.params, batch, keys, config.accumulation_steps)
-        grads = without_loads(told, roles)
+        grads = without_reports(told, roles)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         with active():
             updates, opt_state = tx.update(grads, state.opt_state, state.params, finite=finite)
         params = optax.apply_updates(state.params, updates)
-        params = balanced(state.params, params, told, model.config.balancing_rate, roles)
+        params = moved(state.params, params, told, model.config, roles)
         params = _kept(frozen, state.params, params)
         bad_steps = jnp.where(finite, 0, state.bad_steps + 1)
 
@@ -115,8 +111,8 @@ def make_train_step(
         if config.ema_decay is not None:
             average = _running_mean(state, new.params, config.ema_decay)
             new = replace(new, average=_kept(frozen, new.params, average))
-        of_experts = busiest(told, roles), loads(told, roles)
-        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, *of_experts)
+        of_rules = gauges(told, roles), reports(told, roles)
+        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, *of_rules)
 
     return train_step
 

@@ -1,5 +1,6 @@
 """Layers: where the norm stands, what kind of feed-forward part, initial values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,14 +81,25 @@ def _check_experts(model: Any, field: str) -> None:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class FeedForward(Record):
+    """What is known about a feed-forward part.
+
+    active: describes, for a model, which share of its parameters a piece passes through; None: all.
+    """
+
+    active: Callable[[Any], str] | None = None
+
+
 FEED_FORWARDS = {
-    "dense": Record(),
-    "experts": Record(
+    "dense": FeedForward(),
+    "experts": FeedForward(
         reads=(
             "num_experts", "experts_per_token", "expert_scores", "normalize_expert_weights",
             "shared_experts", "balancing_rate",
         ),
         check=_check_experts,
+        active=lambda model: f"{model.experts_per_token} of {model.num_experts} experts",
     ),
 }  # fmt: skip
 

@@ -5,7 +5,14 @@ from typing import Any, Literal
 
 from transformer_jax.config.bounds import ELEMENTS, check, default_unless, either, is_part
 from transformer_jax.config.choices.positions import ROTARY
-from transformer_jax.config.choices.record import Need, Record, check_needs, check_read, with_
+from transformer_jax.config.choices.record import (
+    Need,
+    Record,
+    check_needs,
+    check_read,
+    known,
+    with_,
+)  # fmt: skip
 
 _BOTH = "encoder", "decoder"
 
@@ -210,8 +217,9 @@ def _check_stack(model: Any, name: str) -> None:
         "decoder": "reads whole texts; a decoder does not have the end yet",
         "autoencoder": "runs left to right; this decoder reads all codes at once",
     }[model.architecture if reads_all and stack == "decoder" else stack]
+    records = known(MIXERS, getattr(model, name), name)
     for kind in getattr(model, name):
-        stacks = MIXERS[kind].stacks if kind in MIXERS else _BOTH
+        stacks = records[kind].stacks if kind in records else _BOTH
         check(
             ("encoder" if reads_all else "decoder") in stacks,
             f"{name}={getattr(model, name)}: {kind!r} {why}; choose another",
@@ -242,17 +250,17 @@ def check_mixers_read(model: Any) -> None:
     if not model.layered:
         return  # they have their own checks
     kinds = kinds_of(model) | ({"full"} if model.crosses else set())
+    records = known(MIXERS, kinds)
     for name in ("attention_temperature", "score_scale", "query_key_norm", "num_kv_heads"):
         default_unless(
-            any(_reads(kind, name) for kind in kinds), model, name,
+            any(_reads(records.get(kind), name) for kind in kinds), model, name,
             because=f"no layer of {sorted(kinds)} reads it",
         )  # fmt: skip
 
 
-def _reads(kind: str, field: str) -> bool:
-    """Return whether a kind of layer reads a field of attention."""
-    if is_part(kind):
+def _reads(mixer: Mixer | None, field: str) -> bool:
+    """Return whether a kind of layer reads a field of attention; one without a record may."""
+    if mixer is None:
         return True
-    mixer = MIXERS[kind]
     scores = mixer.weights == "softmax" or field not in ("attention_temperature", "score_scale")
     return scores and mixer.heads and field not in mixer.ignores

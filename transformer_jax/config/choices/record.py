@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from transformer_jax.config import parts
 from transformer_jax.config.bounds import check, default_unless, either, is_part
+
+R = TypeVar("R", bound="Record")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,24 @@ class Record:
     check: Callable[[Any, str], None] | None = None
 
 
+def known(records: Mapping[str, R], words: Iterable[str], field: str = "") -> dict[str, R]:
+    """Return the records of a table, and those of the user-defined parts among some words, all in
+    one field, that declare one.
+
+    Raises:
+      UserError: if it is of another kind than the table's.
+    """
+    kind = type(next(iter(records.values())))
+    own = {word: parts.record_of(word) for word in words if is_part(word)}
+    for word, record in own.items():
+        check(
+            record is None or isinstance(record, kind),
+            f"{field}={word!r}: its record is {record!r}; make it a {kind.__name__} of "
+            f"{kind.__module__}",
+        )
+    return {**records, **{word: record for word, record in own.items() if record is not None}}
+
+
 def with_(records: Mapping[str, Any], **known: Any) -> tuple[str, ...]:
     """Return the words whose records have these values."""
     return tuple(
@@ -47,9 +68,11 @@ def readers(records: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 def check_needs(section: Any, field: str, records: Mapping[str, Any], words: Iterable[str]) -> None:
     """Check what the records of some words, all in one field of a section, need."""
-    for word in dict.fromkeys(words):
+    words = [*dict.fromkeys(words)]
+    records = known(records, words, field)
+    for word in words:
         record = records.get(word)
-        if record is None:  # a user-defined part
+        if record is None:  # a user-defined part that declares none
             continue
         has = f"{word!r} in {field}={getattr(section, field)}"
         for need in record.needs:
@@ -73,10 +96,11 @@ def check_read(
     otherwise: Callable[[tuple[str, ...]], str] = lambda _: "",
 ) -> None:
     """Reject values other than the default for fields that none of these words reads; `because` and
-    `otherwise` are said of the words that would.
+    `otherwise` are said of the words that would. A user-defined part without a record may read all.
     """
     words = {*words}
-    if any(map(is_part, words)):
+    records = known(records, words)
+    if any(is_part(word) and word not in records for word in words):
         return
     for name, reading in readers(records).items():
         default_unless(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, get_type_hints
 
+import numpy as np
+
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.allowed import ANY, Allowed, among, refused
@@ -47,8 +49,21 @@ class Fixed(NamedTuple):
     only: tuple[str, tuple[str, ...]] | None = None  # as in Word
 
 
+class Layout(NamedTuple):
+    """Which leaves of ours are several tensors of theirs.
+
+    apart: of our leaves by path, to theirs, by paths with a number for each.
+    together: the inverse; of what `apart` returns, and our leaves' shapes.
+    """
+
+    apart: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    together: Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], dict[str, np.ndarray]] = (
+        lambda found, shapes: dict(found)
+    )
+
+
 class Family(NamedTuple):
-    """One class of `transformers`. `modules` has "{}" for the number of a layer."""
+    """One class of `transformers`. `modules` has "{}" for each number, as of a layer."""
 
     model_type: str
     architecture: str  # the class
@@ -72,6 +87,7 @@ class Family(NamedTuple):
     saves_sinusoids: bool = False
     caches_as_encoder: bool = False  # their decoder's cache has as many layers as the encoder
     drops: tuple[str, ...] = ()  # suffixes of tensor names that hold no parameters
+    layout: Layout = Layout()
     others: tuple[str, ...] = ()  # prefixes, after `prefix`, of other heads on the same body
 
     @property

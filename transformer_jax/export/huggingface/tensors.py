@@ -17,13 +17,13 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.values import Values
-from transformer_jax.export.huggingface.experts import apart, together
 from transformer_jax.export.huggingface.family import LOGITS_BIAS, Family
 from transformer_jax.nn.positions import Sinusoidal
 
 log = logging.getLogger("transformer_jax")
 Tensors = dict[str, np.ndarray]
 _FILE = "model.safetensors"
+_NUMBERED = r"\b([a-z]+)"  # what a path numbers: a layer, an expert
 _OTHER_FORMATS = (
     ".bin",
     ".bin.index.json",
@@ -52,12 +52,12 @@ def names(family: Family, shapes: Any) -> dict[str, list[str]]:
     modules = list(family.modules)
 
     def module(path: str) -> str:
-        return re.sub(r"(layer|expert)_\d+", r"\1_{}", path.rpartition("/")[0])
+        return re.sub(rf"{_NUMBERED}_\d+", r"\1_{}", path.rpartition("/")[0])
 
     found: dict[str, list[str]] = {}
-    paths = apart(flatten_dict(shapes, sep="/"))
+    paths = family.layout.apart(flatten_dict(shapes, sep="/"))
     for path in sorted(paths, key=lambda path: modules.index(module(path))):
-        numbers = re.findall(r"(?:layer|expert)_(\d+)", path)
+        numbers = [number for _, number in re.findall(rf"{_NUMBERED}_(\d+)", path)]
         name = family.modules[module(path)].format(*numbers)
         leaf = "" if _of_logits(path) else f".{_LEAVES[path.rpartition('/')[2]]}"
         found.setdefault(f"{name}{leaf}", []).append(path)
@@ -73,9 +73,10 @@ def to_tensors(family: Family, params: Any) -> Tensors:
     """Return the tensors of a file.
 
     Raises:
-      UserError: if tables differ that are shared in this family, or experts have biases.
+      UserError: if tables differ that are shared in this family, or the family lacks a parameter.
     """
-    flat: Tensors = apart({k: np.asarray(v) for k, v in flatten_dict(params, sep="/").items()})
+    leaves = {k: np.asarray(v) for k, v in flatten_dict(params, sep="/").items()}
+    flat: Tensors = family.layout.apart(leaves)
     if family.halves:
         flat = {path: _permuted(path, array, _halves) for path, array in flat.items()}
     found = {}
@@ -145,7 +146,8 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
       UserError: if a tensor is missing, left over, or of another shape; names it as the file does.
     """
     given, found = flatten_dict(shapes, sep="/"), {}
-    leaves = apart({path: np.broadcast_to(0, leaf.shape) for path, leaf in given.items()})
+    empty = {path: np.broadcast_to(0, leaf.shape) for path, leaf in given.items()}
+    leaves = family.layout.apart(empty)
     said = {_short(family, name): name for name in tensors}
     left = {short: tensors[name] for short, name in said.items()}
     wanted = {_short(family, name): (name, paths) for name, paths in names(family, shapes).items()}
@@ -172,7 +174,7 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
             array = turned.reshape(leaves[path].shape)
             found[path] = _permuted(path, array, _alternating) if family.halves else array
     _check_left(family, left, said)
-    found = {k: np.ascontiguousarray(v) for k, v in together(found, given).items()}
+    found = {k: np.ascontiguousarray(v) for k, v in family.layout.together(found, given).items()}
     return unflatten_dict(found, sep="/")
 
 

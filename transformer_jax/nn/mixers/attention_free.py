@@ -16,7 +16,7 @@ from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.heads import Heads
 from transformer_jax.nn.mixers.local import Blocks
-from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.mixers.recurrence import Recurrence, Step
 from transformer_jax.nn.roles import PLAIN
 from transformer_jax.nn.view import View
 
@@ -155,15 +155,15 @@ class AftSimple(Recurrence, Heads):
         zeros = jnp.zeros((batch, c.num_heads, c.key_size), wide)
         return Sums(zeros + _NOWHERE, zeros, zeros)
 
-    def turn(self) -> Turn:
+    def step(self) -> Step:
         """See Recurrence."""
 
-        def turn(state: Sums, token: tuple[Array, Sums]) -> tuple[Sums, Array]:
+        def step(state: Sums, token: tuple[Array, Sums]) -> tuple[Sums, Array]:
             gate, new = token
             state = state.with_(new)
             return state, gate * state.mixed / state.total
 
-        return turn
+        return step
 
     def through(
         self, entering: tuple[Array, Sums], view: View

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.heads import Heads
-from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.mixers.recurrence import Recurrence, Step
 from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import View
 
@@ -50,15 +50,15 @@ class LinearAttention(Recurrence, Heads):
         c, wide = self.config, jnp.promote_types(self.dtype, jnp.float32)
         return jnp.zeros((batch, c.kv_heads, self.feature_count, c.value_size + 1), wide)
 
-    def turn(self) -> Turn:
+    def step(self) -> Step:
         """See Recurrence."""
 
-        def turn(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
+        def step(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
             q, k, v = token
             state = state + k[..., None] * v[:, :, None]
             return state, jnp.einsum("BKGF,BKFV->BKGV", q, state)
 
-        return turn
+        return step
 
     def through(
         self, entering: tuple[Array, ...], view: View
@@ -111,16 +111,16 @@ class DeltaRule(LinearAttention):
         """See Recurrence."""
         return super().blank(batch)[..., :-1]
 
-    def turn(self) -> Turn:
+    def step(self) -> Step:
         """See Recurrence."""
 
-        def turn(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
+        def step(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
             q, k, v, strength = token
             new = strength * (v - jnp.einsum("BKF,BKFV->BKV", k, state))
             state = state + k[..., None] * new[:, :, None]
             return state, jnp.einsum("BKGF,BKFV->BKGV", q, state)
 
-        return turn
+        return step
 
     def through(
         self, entering: tuple[Array, ...], view: View
@@ -155,7 +155,7 @@ def chunked(
         x = jnp.pad(x, [(0, new if axis == 1 else 0) for axis in range(x.ndim)])
         return x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
 
-    def step(carry: tuple[State, Array], chunk: tuple[Array, ...]) -> tuple[Any, Array]:
+    def body(carry: tuple[State, Array], chunk: tuple[Array, ...]) -> tuple[Any, Array]:
         (state, last), (*given, here) = carry, chunk
         same = (here[:, :, None] == here[:, None, :]) & (here > 0)[:, None, :]
         goes_on = here == last[:, None]
@@ -168,7 +168,7 @@ def chunked(
         return (state, final), out
 
     start = state, jnp.zeros_like(seg[:, 0])
-    (state, _), out = jax.lax.scan(step, start, tuple(map(cut, (*entering, seg))))
+    (state, _), out = jax.lax.scan(body, start, tuple(map(cut, (*entering, seg))))
     out = out.swapaxes(0, 1)
     return out.reshape(out.shape[0], -1, *out.shape[3:])[:, :length], state
 

@@ -12,7 +12,7 @@ from transformer_jax.nn.embedding import fix_norm
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.linear_attention import LinearAttention, State, chunked, fade
-from transformer_jax.nn.mixers.recurrence import Turn
+from transformer_jax.nn.mixers.recurrence import Step
 from transformer_jax.nn.roles import INWARD, PLAIN
 from transformer_jax.nn.view import View
 
@@ -99,15 +99,15 @@ class GatedRandomFeatures(RandomFeatures):
         gate = at_least_float32(self.gate(x))
         return q, k, v * jax.nn.sigmoid(-gate)[..., None], jax.nn.log_sigmoid(gate)
 
-    def turn(self) -> Turn:
+    def step(self) -> Step:
         """See Recurrence."""
 
-        def turn(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
+        def step(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
             q, k, v, gate = token
             state = state * jnp.exp(gate)[..., None, None] + k[..., None] * v[:, :, None]
             return state, jnp.einsum("BKGF,BKFV->BKGV", q, state)
 
-        return turn
+        return step
 
     def through(
         self, entering: tuple[Array, ...], view: View

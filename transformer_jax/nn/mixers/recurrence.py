@@ -13,7 +13,7 @@ from transformer_jax.nn.cache import Lanes, Slots
 from transformer_jax.nn.states import States
 from transformer_jax.nn.view import View
 
-Turn = Callable[[Any, Any], tuple[Any, Any]]  # state, input -> next state, output
+Step = Callable[[Any, Any], tuple[Any, Any]]  # state, input -> next state, output
 
 
 class Recurrence(nn.Module):
@@ -36,18 +36,21 @@ class Recurrence(nn.Module):
         """Return the blank state [B ...]."""
         raise NotImplementedError
 
-    def turn(self) -> Turn:
+    def step(self) -> Step:
         """Return the change of state by one token [B ...] as a function that holds parameters."""
-        raise NotImplementedError
+        older = getattr(self, "turn", None)  # its name in the first parts of users' own
+        if older is None:
+            raise NotImplementedError
+        return older()
 
     def leave(self, out: Any) -> Float[Array, "B T D"]:
-        """Return the output, from what the turns returned."""
+        """Return the output, from what the steps returned."""
         raise NotImplementedError
 
     def through(self, entering: Any, view: View) -> tuple[Any, Any]:
-        """Return the turns' outputs for whole sequences, and the last state of each row."""
+        """Return the steps' outputs for whole sequences, and the last state of each row."""
         blank = self.blank(view.q_seg.shape[0])
-        return scan(self.turn(), blank, entering, view.q_seg)
+        return scan(self.step(), blank, entering, view.q_seg)
 
     def mix(self, x: Float[Array, "B T D"], view: View, train: bool) -> tuple[Array, None]:
         """See Mixer."""
@@ -68,39 +71,39 @@ class Recurrence(nn.Module):
             return self.leave(out), None, States.of(state, width)
         lanes = x.reshape(batch * width, -1, x.shape[-1])
         together = jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:]), cache.current())
-        out, trail = trailed(self.turn(), together, self.enter(lanes))
+        out, trail = trailed(self.step(), together, self.enter(lanes))
         trail = jax.tree.map(lambda y: y.reshape(batch, width, *y.shape[1:]), trail)
         return self.leave(out).reshape(x.shape), None, cache.follow(trail, active)
 
 
-def trailed(turn: Turn, state: Any, entering: Any) -> tuple[Any, Any]:
+def trailed(step: Step, state: Any, entering: Any) -> tuple[Any, Any]:
     """Return the outputs for T tokens [B T ...], and the state after each [B T ...]."""
 
-    def step(state: Any, token: Any) -> tuple[Any, Any]:
-        state, out = turn(state, token)
+    def body(state: Any, token: Any) -> tuple[Any, Any]:
+        state, out = step(state, token)
         return state, (out, state)
 
-    _, (out, trail) = jax.lax.scan(step, state, _time_first(entering))
+    _, (out, trail) = jax.lax.scan(body, state, _time_first(entering))
     return _time_first(out), _time_first(trail)
 
 
 def scan(
-    turn: Turn, blank: Any, entering: Any, seg: Int[Array, "B T"], reverse: bool = False
+    step: Step, blank: Any, entering: Any, seg: Int[Array, "B T"], reverse: bool = False
 ) -> tuple[Any, Any]:
     """Return the outputs for sequences [B T ...] and the last states; backwards with `reverse`.
 
     Each segment begins with the state `blank`.
     """
 
-    def step(carry: tuple[Any, Array], token: tuple[Any, Array]) -> tuple[Any, Any]:
+    def body(carry: tuple[Any, Array], token: tuple[Any, Array]) -> tuple[Any, Any]:
         (state, last), (given, here) = carry, token
         state = where((here > 0) & (here != last), blank, state)
-        new, out = turn(state, given)
+        new, out = step(state, given)
         return (where(here > 0, new, state), jnp.where(here > 0, here, last)), out
 
     start = blank, jnp.zeros_like(seg[:, 0])
     given = _time_first(entering), seg.swapaxes(0, 1)
-    (state, _), out = jax.lax.scan(step, start, given, reverse=reverse)
+    (state, _), out = jax.lax.scan(body, start, given, reverse=reverse)
     return _time_first(out), state
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.nn.initializers import named, parameter
-from transformer_jax.nn.mixers.recurrence import Recurrence, Turn, scan
+from transformer_jax.nn.mixers.recurrence import Recurrence, Step, scan
 from transformer_jax.nn.roles import MAP, PLAIN
 from transformer_jax.nn.view import View
 
@@ -66,23 +66,23 @@ class Cell(nn.Module):
         return jnp.einsum(axes, *given, preferred_element_type=wide)
 
 
-def elman(around: Any) -> Turn:
+def elman(around: Any) -> Step:
     """Return h = tanh(W x + U h + b) (Elman 1990, https://doi.org/10.1207/s15516709cog1402_1)."""
 
-    def turn(h: Array, x: Array) -> tuple[Array, Array]:
+    def step(h: Array, x: Array) -> tuple[Array, Array]:
         h = jnp.tanh(x + around(h))[:, 0]
         return h, h
 
-    return turn
+    return step
 
 
-def lstm(around: Any, normal: Any = None) -> Turn:
+def lstm(around: Any, normal: Any = None) -> Step:
     """Return c = s(f) c + s(i) tanh(g), h = s(o) tanh(c), with a forget gate (Gers et al. 2000,
     https://doi.org/10.1162/089976600300015015); gates in the order i, f, g, o, first normalised if
     a norm is given.
     """
 
-    def turn(state: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
+    def step(state: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
         h, c = state
         gates = x + around(h)
         i, f, g, o = jnp.moveaxis(gates if normal is None else normal(gates), 1, 0)
@@ -90,15 +90,15 @@ def lstm(around: Any, normal: Any = None) -> Turn:
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h
 
-    return turn
+    return step
 
 
-def gru(around: Any) -> Turn:
+def gru(around: Any) -> Step:
     """Return n = tanh(W x + b + r (U h + b')), h = (1 - z) n + z h: the gated recurrent unit of Cho
     et al. 2014 (arXiv:1406.1078) with its reset gate after the product; gates in the order r, z, n.
     """
 
-    def turn(h: Array, x: Array) -> tuple[Array, Array]:
+    def step(h: Array, x: Array) -> tuple[Array, Array]:
         again = around(h)
         r = jax.nn.sigmoid(x[:, 0] + again[:, 0])
         z = jax.nn.sigmoid(x[:, 1] + again[:, 1])
@@ -106,7 +106,7 @@ def gru(around: Any) -> Turn:
         h = (1 - z) * n + z * h
         return h, h
 
-    return turn
+    return step
 
 
 class Recurrent(Recurrence):
@@ -132,7 +132,7 @@ class Recurrent(Recurrence):
         zeros = jnp.zeros((batch, size), jnp.promote_types(self.dtype, jnp.float32))
         return (zeros,) * self.states if self.states > 1 else zeros
 
-    def turn(self) -> Turn:
+    def step(self) -> Step:
         """See Recurrence."""
         return self.rule(self.cell.around())
 

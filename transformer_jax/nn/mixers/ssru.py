@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float, at_least_float32
 from transformer_jax.nn.linear import Project, project_together
-from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.mixers.recurrence import Recurrence, Step
 from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import View
 
@@ -33,15 +33,15 @@ class Ssru(Recurrence):
         """See Recurrence."""
         return jnp.zeros((batch, self.config.d_model), jnp.promote_types(self.dtype, jnp.float32))
 
-    def turn(self) -> Turn:
+    def step(self) -> Step:
         """See Recurrence."""
 
-        def turn(c: Array, token: tuple[Array, Array]) -> tuple[Array, Array]:
+        def step(c: Array, token: tuple[Array, Array]) -> tuple[Array, Array]:
             stays, comes = token
             c = stays * c + comes
             return c, c
 
-        return turn
+        return step
 
     def through(self, entering: tuple[Array, Array], view: View) -> tuple[Array, Array]:
         """See Recurrence."""
