@@ -3,7 +3,7 @@
     pip install chess
     python train.py --config=configs/chess.py
     python train.py --config=configs/chess.py:value
-    python benchmarks/chess_games.py runs/chess
+    python benchmarks/studies/chess_games.py runs/chess
 
 Positions are generated when a run first starts, about 400 per second, and kept for all later ones.
 The teacher is not Stockfish: it counts material after the opponent's best reply

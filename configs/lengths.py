@@ -1,11 +1,11 @@
 """Do position schemes extrapolate beyond training lengths? English to German, up to 32 pieces.
 
-    python benchmarks/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
+    python benchmarks/studies/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
     transformer-jax sweep --config=configs/lengths.py --variants=all --workdir=runs/lengths \
       --evaluate=test --config.data.directory=PLACE
     for scheme in sinusoidal learned none rope alibi t5; do
       python eval.py --workdir=runs/lengths/$scheme --split=test --config.data.max_length=128; done
-    python benchmarks/lengths.py picture runs/lengths --output=results/lengths
+    python benchmarks/studies/lengths.py picture runs/lengths --output=results/lengths
     python train.py --config=configs/lengths.py:rope --config.data.directory=PLACE
 
 Everyday sentences (Tatoeba) and captions (Multi30k), single or several concatenated, of at most 32
@@ -43,7 +43,7 @@ def get_config(scheme: str = "sinusoidal"):
     c.model.compute_dtype = "bfloat16"
 
     c.data.directory = "data/lengths"
-    c.data.how_to_get = "python benchmarks/lengths.py text"
+    c.data.how_to_get = "python benchmarks/studies/lengths.py text"
     c.data.max_length = 32
     c.data.tokens_per_batch = 4096
     c.data.num_buckets = 4

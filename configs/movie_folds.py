@@ -1,16 +1,16 @@
 """Does pre-training help classify movie reviews? Ten folds, with it and without.
 
-    python benchmarks/folds.py text --reviews=DIR --output=data/movie_folds
+    python benchmarks/studies/folds.py text --reviews=DIR --output=data/movie_folds
     transformer-jax sweep --config=configs/movie_folds.py --variants='adapted-*' \
       --workdir=runs/movie_folds
     transformer-jax sweep --config=configs/movie_folds.py --variants='tuned-*,scratch-*' \
       --workdir=runs/movie_folds --evaluate=test
-    python benchmarks/folds.py table runs/movie_folds --output=results/movie_folds
+    python benchmarks/studies/folds.py table runs/movie_folds --output=results/movie_folds
     python train.py --config=configs/movie_folds.py:scratch-0
 
 and likewise --variants='t5-adapted-*', --variants='t5-tuned-*,t5-scratch-*' and
-`benchmarks/folds.py table runs/movie_folds --arms t5-tuned t5-scratch`; gpt- as well.
-`benchmarks/folds.py control data/movie_folds` gives the baseline of single words.
+`benchmarks/studies/folds.py table runs/movie_folds --arms t5-tuned t5-scratch`; gpt- as well.
+`benchmarks/studies/folds.py control data/movie_folds` gives the baseline of single words.
 
 1,800 reviews (configs/movie_reviews.py) in ten folds, each of which is the test set once and is
 then in no training, with labels or without; a tenth of the others, for validation, selects the
@@ -86,7 +86,7 @@ def get_config(variant: str = "tuned-0"):
     c.data.max_length = c.objective.window if arm == "adapted" else READ
     c.data.tokens_per_batch = 16 * READ
     c.data.directory = "data/movie_folds"
-    c.data.how_to_get = "python benchmarks/folds.py text"
+    c.data.how_to_get = "python benchmarks/studies/folds.py text"
     for split, part in parts.items():
         c.data[split] = (part,)
     return c

@@ -26,12 +26,14 @@ from transformer_jax.models.build import build
 from transformer_jax.runs.workdir import WorkDir
 
 PLACE = Path(__file__).parents[1] / "benchmarks"
+SCRIPTS = {path.stem: path for path in sorted(PLACE.rglob("*.py"))}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def as_in_the_benchmark_folder():
+def as_in_the_benchmark_folders():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(PLACE)
+        for folder in ("speed", "studies"):  # whose scripts import from their own
+            patch.syspath_prepend(PLACE / folder)
         for variable in ("OMP_NUM_THREADS", "NPROC"):  # which benchmarks would set for all tests
             patch.setenv(variable, "1")
         yield
@@ -39,13 +41,13 @@ def as_in_the_benchmark_folder():
 
 def script(name):
     """Return a benchmark as a module, under another name, as there are two train.py."""
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", PLACE / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", SCRIPTS[name])
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-@pytest.mark.parametrize("path", sorted(PLACE.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCRIPTS.values(), ids=SCRIPTS)
 def test_imports_from_the_package_exist(path):
     """Also of benchmarks that cannot run because a peer is not installed."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -54,6 +56,20 @@ def test_imports_from_the_package_exist(path):
             for name in node.names:
                 if not hasattr(module, name.name):
                     importlib.import_module(f"{node.module}.{name.name}")
+
+
+def test_pages_name_benchmarks_that_exist():
+    """Also configs and the benchmarks themselves, in the commands that they show."""
+    pages = [*PLACE.parent.glob("*.md"), *PLACE.parent.glob("docs/*.md"),
+             *PLACE.parent.glob("results/**/*.md"), *PLACE.parent.glob("configs/*.py"),
+             *PLACE.rglob("*.*")]  # fmt: skip
+    named = {
+        name
+        for page in pages if page.suffix in (".md", ".py", ".sh")
+        for name in re.findall(r"\bbenchmarks/[\w/]+\.\w+", page.read_text(encoding="utf-8"))
+    }  # fmt: skip
+    assert len(named) > len(SCRIPTS) / 2
+    assert [name for name in sorted(named) if not (PLACE.parent / name).is_file()] == []
 
 
 @pytest.fixture(scope="module")

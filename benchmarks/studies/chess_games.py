@@ -1,6 +1,6 @@
 """Playing strength of a model of configs/chess.py: legal moves, teacher agreement, and games.
 
-    python benchmarks/chess_games.py runs/chess [--split=test] [--positions=1000] [--games=100]
+    python benchmarks/studies/chess_games.py runs/chess [--split=test] [--positions=N] [--games=N]
 
 legal      how often the likeliest of all 1,968 moves is legal, without masking; as in eval.py
 agreement  how often the likeliest legal move is one of the teacher's best (ties all count); for

@@ -1,6 +1,6 @@
 """A trained model made wider and deeper without a change of what it computes (Net2Net, 1511.05641).
 
-    python benchmarks/widen.py --workdir=runs/multi30k --to=runs/multi30k_base_size
+    python benchmarks/speed/widen.py --workdir=runs/multi30k --to=runs/multi30k_base_size
 
 Speed depends on a model's size and on the lengths of its outputs, not on its weights, so a copy of
 base size (6 + 6 layers, d_model 512, d_ff 2,048, 8 heads) stands in for a trained model of that

@@ -1,7 +1,7 @@
 """Growth that theory predicts: Perceiver cost by text length, error by number of features.
 
-    python benchmarks/growth.py perceiver --output=results/perceiver
-    python benchmarks/growth.py features --output=results/features
+    python benchmarks/studies/growth.py perceiver --output=results/perceiver
+    python benchmarks/studies/growth.py features --output=results/features
 
 Each writes a .json and a .svg file. Neither depends on the speed of the machine.
 

@@ -1,8 +1,8 @@
 """Input pipeline on a large corpus: from text on disk to batches, without a model.
 
-    python benchmarks/input.py                            2 million pairs, in a few minutes
-    python benchmarks/input.py --pairs=36000000  # as many as WMT14 English-French has
-    python benchmarks/input.py --source=spelled_numbers  # spelled on each core as they are read
+    python benchmarks/speed/input.py  # 2 million pairs, in a few minutes
+    python benchmarks/speed/input.py --pairs=36000000  # as many as WMT14 English-French has
+    python benchmarks/speed/input.py --source=spelled_numbers  # spelled on each core when read
 
 Pairs come from the built-in source, spelled-out numbers in German and English: lines are sampled
 from 20,000 of them, so that a file of any size is written quickly. A tokenizer of 1,000 pieces is

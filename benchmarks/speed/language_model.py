@@ -1,16 +1,16 @@
 """Training speed of a decoder-only language model against the same model in PyTorch.
 
-    python benchmarks/language_model.py --data=DIR [--bfloat16]
-    python benchmarks/language_model.py --data=DIR --variant=baby --sequences=16 --steps=2
+    python benchmarks/speed/language_model.py --data=DIR [--bfloat16]
+    python benchmarks/speed/language_model.py --data=DIR --variant=baby --sequences=16 --steps=2
 
 The model and recipe of configs/shakespeare.py, by default 4 layers of width 128 and windows of 64
 characters; `baby` has 6 of width 384 and windows of 256. float32, or with --bfloat16 products of
 bfloat16 operands (ours) against torch's autocast; no dropout. Each engine runs full steps (forward,
 backward, gradient clipping by norm, Adam) with the same number of threads, by default 2. DIR holds
 train.txt. The peer is a GPT with a fused query-key-value projection, `scaled_dot_product_attention`
-and fused Adam, eager and with torch.compile (gpt_torch.py). All engines start from the same weights
-and get the same batches, so the losses must agree; otherwise, this ends with an error. They run in
-separate processes and take turns in one run; the median of each one's rounds counts, without
+and fused Adam, eager and with torch.compile (peers/gpt_torch.py). All engines start from the same
+weights and get the same batches, so the losses must agree; otherwise, this ends with an error. They
+run in separate processes and take turns in one run; the median of each one's rounds counts, without
 compile time. A window counts as a sentence. Needs the extra `bench`.
 """
 
@@ -50,7 +50,8 @@ from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import TrainState, init_state
 from transformer_jax.training.step import jit_train_step, make_train_step
 
-CONFIG = Path(__file__).parents[1] / "configs/shakespeare.py"
+CONFIG = Path(__file__).parents[2] / "configs/shakespeare.py"
+PEERS = Path(__file__).parents[1] / "peers"
 
 
 @dataclasses.dataclass
@@ -122,6 +123,7 @@ def ours(task: Task) -> Run:
 
 def torch_gpt(task: Task, compiled: bool) -> Run:
     """Return the same for the model in PyTorch."""
+    sys.path.append(str(PEERS))
     import torch
     from gpt_torch import GPT
 

@@ -1,6 +1,6 @@
 """A server under load, on loopback: throughput, latency, and the cost relative to `translate`.
 
-    python benchmarks/serve.py --workdir=runs/multi30k --data=DIR --peers
+    python benchmarks/speed/serve.py --workdir=runs/multi30k --data=DIR --peers
         English sentences of Multi30k, DIR/train.lc.norm.tok.en or --source=FILE
 
 `transformer-jax serve` and the load generator run in separate processes. First closed-loop load: 1,

@@ -1,6 +1,6 @@
 """ViT of `transformers` on the pictures of configs/pictures.py: the peer of our models.
 
-    python benchmarks/pictures_torch.py --data=DIR [--variant=cifar10] [--core-minutes=39]
+    python benchmarks/peers/pictures_torch.py --data=DIR [--variant=cifar10] [--core-minutes=39]
 
 `ViTForImageClassification` with the sizes of the variant, which classifies from its class token. It
 is trained on our batches, so that pictures are cropped and flipped as ours are: AdamW, warm-up and
@@ -32,7 +32,7 @@ from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.experiments.prepare import prepare
 from transformer_jax.runs.workdir import WorkDir
 
-CONFIG = Path(__file__).parents[1] / "configs/pictures.py"
+CONFIG = Path(__file__).parents[2] / "configs/pictures.py"
 EVERY = 250  # steps between validations
 
 

@@ -1,4 +1,4 @@
-"""A small GPT in PyTorch, built from its fastest modules: the peer of language_model.py."""
+"""A small GPT in PyTorch, built from its fastest modules: the peer of speed/language_model.py."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,6 @@
 """Speed and memory of each variant of configs/variants.py relative to its base.
 
-    python benchmarks/variant_speed.py --data=DIR [--variants=NAME,...]
+    python benchmarks/speed/variant_speed.py --data=DIR [--variants=NAME,...]
 
 Full training steps on the first batches of one epoch, and beam search (beam 5) of 24 forced tokens
 for 128 sentences with fresh weights; one thread, as in the training runs of the table. The base and
@@ -45,7 +45,7 @@ from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import init_state
 from transformer_jax.training.step import jit_train_step, make_train_step
 
-CONFIG = Path(__file__).parents[1] / "configs/variants.py"
+CONFIG = Path(__file__).parents[2] / "configs/variants.py"
 BATCHES, SENTENCES, FORCED = 8, 128, 24
 
 

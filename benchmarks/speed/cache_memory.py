@@ -1,6 +1,6 @@
 """Key-value cache memory while continuing prompts: contiguous caches against pages.
 
-    python benchmarks/cache_memory.py [--prompts=64] [--common=96] [--block=16]
+    python benchmarks/speed/cache_memory.py [--prompts=64] [--common=96] [--block=16]
 
 A decoder with random weights and the sizes of configs/shakespeare.py continues prompts of 8 to 128
 pieces, drawn uniformly, by --max-tokens each. All prompts share their first --common pieces. For

@@ -1,6 +1,6 @@
 """Training speed against PyTorch, on the same batches of real text.
 
-    python benchmarks/train.py --data=DIR [--model=tiny|base] [--bfloat16] [--peers]
+    python benchmarks/speed/train.py --data=DIR [--model=tiny|base] [--bfloat16] [--peers]
 
 Each engine runs full steps: forward, backward, label smoothing, dropout 0.1, Adam; 2 threads;
 float32, or with --bfloat16 products of bfloat16 operands (ours) against torch's autocast. DIR holds

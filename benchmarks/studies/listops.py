@@ -1,7 +1,7 @@
 """ListOps accuracy of mixers, overall and by depth, against three guessing baselines.
 
     transformer-jax sweep --config=configs/listops.py --variants=all --workdir=DIR --evaluate=test
-    python benchmarks/listops.py DIR --output=results/listops
+    python benchmarks/studies/listops.py DIR --output=results/listops
 
 A sweep with --config.seed=1 goes to another DIR, which may be given too. Writes OUTPUT.json,
 OUTPUT.svg and, to standard output, the table in Markdown. Other mixers and seeds already in
@@ -32,7 +32,7 @@ from transformer_jax.reports import runs
 from transformer_jax.reports.systems import read_system
 from transformer_jax.runs.workdir import WorkDir, read_rows
 
-CONFIG = Path(__file__).parents[1] / "configs/listops.py"
+CONFIG = Path(__file__).parents[2] / "configs/listops.py"
 COMMONEST, FIRST, DIGITS = "commonest class", "first operator", "first operator, its own digits"
 GUESSES = {COMMONEST: ":", FIRST: "-.", DIGITS: "--"}  # and their line styles
 

@@ -2,7 +2,7 @@
 
     transformer-jax sweep --config=configs/predecessors.py --variants=all --workdir=DIR \
       --evaluate=test --config.data.directory=DATA
-    python benchmarks/predecessors.py DIR --output=results/predecessors
+    python benchmarks/studies/predecessors.py DIR --output=results/predecessors
 
 For each model that was trained and scored: parameters, processor time of its training, the
 validation loss after its last update, BLEU on the test split with its 95 % interval, sacrebleu's
@@ -35,7 +35,7 @@ from transformer_jax.reports.compare import paired_tests
 from transformer_jax.reports.systems import read_system
 from transformer_jax.runs.workdir import WorkDir, read_rows
 
-CONFIG = Path(__file__).parents[1] / "configs/predecessors.py"
+CONFIG = Path(__file__).parents[2] / "configs/predecessors.py"
 BASE = "transformer"
 GROUPS = 5
 

@@ -1,6 +1,6 @@
 """Loss curves that must agree: one training in several precisions, losses and batchings.
 
-    python benchmarks/curves.py --data=DIR --output=results/curves.svg [--steps=500]
+    python benchmarks/studies/curves.py --data=DIR --output=results/curves.svg [--steps=500]
 
 Trains the small Multi30k model of Table 3 from the same initial values: in float32, with the plain
 instead of the fused cross-entropy, with bfloat16 operands, with packed batches, and again in

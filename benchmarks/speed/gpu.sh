@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measure training and decoding on one NVIDIA GPU against PyTorch, then train and score Multi30k.
 #
-#     [TATOEBA=DIR] bash benchmarks/gpu.sh MULTI30K OUT [--one]
+#     [TATOEBA=DIR] bash benchmarks/speed/gpu.sh MULTI30K OUT [--one]
 #
 # MULTI30K is the directory with train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; DIR, if given,
 # that of configs/tatoeba.py, on which a model of the paper's base size is trained last. Results go to
@@ -18,7 +18,7 @@
 # DRY_RUN=1 runs all stages with tiny sizes on any machine. It measures nothing.
 set -uo pipefail
 DATA=${1:?directory of Multi30k}; OUT=${2:?directory for results}; ONE=${3:-}
-HERE=$(cd "$(dirname "$0")/.." && pwd)
+HERE=$(cd "$(dirname "$0")/../.." && pwd)
 PYTHON=${PYTHON:-python3}
 LIMIT=${LIMIT:-540}  # seconds per stage
 mkdir -p "$OUT"; OUT=$(cd "$OUT" && pwd); DATA=$(cd "$DATA" && pwd)
@@ -57,10 +57,10 @@ after() {  # exit code of a stage
   [ "$ONE" != --one ] || exit 75
 }
 
-for stage in $("$PYTHON" "$HERE/benchmarks/gpu.py" --list); do
+for stage in $("$PYTHON" "$HERE/benchmarks/speed/gpu.py" --list); do
   grep -qs "\"stage\": \"$stage\"" "$OUT/results.jsonl" && continue
   case $stage in *ctranslate2*) "$PYTHON" -c "import ctranslate2" 2>/dev/null || continue ;; esac
-  timeout "$LIMIT" "$PYTHON" "$HERE/benchmarks/gpu.py" "$stage" ${DRY[@]+"${DRY[@]}"} \
+  timeout "$LIMIT" "$PYTHON" "$HERE/benchmarks/speed/gpu.py" "$stage" ${DRY[@]+"${DRY[@]}"} \
     --output="$OUT/results.jsonl"
   code=$?
   if [ $code = 124 ]; then  # recorded, so that the other stages get their turn
@@ -89,5 +89,5 @@ if [ -n "${TATOEBA:-}" ]; then
     --config.model.d_ff=2048 --config.model.num_heads=8 --config.model.num_encoder_layers=6 \
     --config.model.num_decoder_layers=6
 fi
-"$PYTHON" "$HERE/benchmarks/gpu.py" --summary --output="$OUT/results.jsonl"
+"$PYTHON" "$HERE/benchmarks/speed/gpu.py" --summary --output="$OUT/results.jsonl"
 cat "$OUT"/*/eval/*.json

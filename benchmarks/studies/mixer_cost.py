@@ -1,7 +1,7 @@
 """Cost against length: each mixer on one row of 256 to 16,384 tokens.
 
-    python benchmarks/mixer_cost.py measure --output=results/mixer_cost.json  # on idle cores
-    python benchmarks/mixer_cost.py picture results/mixer_cost.json
+    python benchmarks/studies/mixer_cost.py measure --output=results/mixer_cost.json  # idle cores
+    python benchmarks/studies/mixer_cost.py picture results/mixer_cost.json
 
 One layer's mixer alone, width 128 and 4 heads, in float32 on one thread of the installed XLA.
 `measure` covers the forward pass, the forward pass with the gradients of all inputs, and one more

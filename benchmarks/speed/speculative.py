@@ -1,6 +1,6 @@
 """Greedy speculative decoding against plain greedy decoding, with one model in one run.
 
-    python benchmarks/speculative.py --workdir=runs/multi30k --source=FILE \
+    python benchmarks/speed/speculative.py --workdir=runs/multi30k --source=FILE \
       --draft=runs/one_layer --draft=ngram [--draft-length=2,4,8] [--rows=1]
 
 Lines of FILE are translated, or continued by a language model (at most --max-tokens pieces each),

@@ -1,7 +1,7 @@
 """BLEU by length, beyond the training lengths: the text and the plot of configs/lengths.py.
 
-    python benchmarks/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
-    python benchmarks/lengths.py picture SWEEP --output=results/lengths
+    python benchmarks/studies/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
+    python benchmarks/studies/lengths.py picture SWEEP --output=results/lengths
 
 `text` joins sentences of one corpus, in random order, to random lengths: train.en and train.de of 1
 to 24 English words, from train.* of both; validation.* of the same lengths and test.* of 1 to 100
@@ -26,7 +26,7 @@ from transformer_jax.data.sources.files import read_lines
 from transformer_jax.evaluation.sentences import corpus_bleu
 from transformer_jax.plots.picture import save
 
-CONFIG = Path(__file__).parents[1] / "configs/lengths.py"
+CONFIG = Path(__file__).parents[2] / "configs/lengths.py"
 EDGES = (16, 32, 48, 64, 80, 96, 112, 128)  # largest number of pieces in a group, including EOS
 TRAINED = 32
 WHOLE = f"data.max_length={EDGES[-1]}"

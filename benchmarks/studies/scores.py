@@ -1,6 +1,6 @@
 """Collect the scores of several seeds of one recipe into one JSON file.
 
-    python benchmarks/scores.py --protocol=lc-tok --output=results/NAME.json WORKDIR...
+    python benchmarks/studies/scores.py --protocol=lc-tok --output=results/NAME.json WORKDIR...
 
 Each work directory holds a finished training run and its scores from eval.py. Scores are those of
 the split and checkpoint given (by default test, and the config's), each with sacrebleu's signature

@@ -1,7 +1,7 @@
-"""One stage of benchmarks/gpu.sh: training or decoding on one GPU, ours or PyTorch's.
+"""One stage of benchmarks/speed/gpu.sh: training or decoding on one GPU, ours or PyTorch's.
 
-    python benchmarks/gpu.py --list
-    python benchmarks/gpu.py STAGE --output=FILE [--dry-run]
+    python benchmarks/speed/gpu.py --list
+    python benchmarks/speed/gpu.py STAGE --output=FILE [--dry-run]
 
 bfloat16 products with float32 weights; batches of 25,000 random target pieces without padding, 64
 per row, and 2,048 for the tiny model, whose kernels take less time than their launch. Each
@@ -30,6 +30,7 @@ import hashlib
 import json
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -217,6 +218,7 @@ def train_ours(task: Task, attention: str, several: bool) -> tuple[Work, Callabl
 
 def train_torch(task: Task, variant: str) -> Work:
     """Return training steps of the same model in PyTorch: "compile", "graphs", or "" for eager."""
+    sys.path.append(str(Path(__file__).parents[1] / "peers"))
     import torch
     from gpu_torch import Transformer
 

@@ -1,8 +1,8 @@
 """Decoding speed against `transformers` and CTranslate2, on the same weights and sentences.
 
-    python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --peers
+    python benchmarks/speed/decode.py --workdir=runs/multi30k --source=FILE --peers
         the trained model, outputs of natural length
-    python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --model=base --peers
+    python benchmarks/speed/decode.py --workdir=runs/multi30k --source=FILE --model=base --peers
         random weights of that size, 24 forced steps; the tokenizer of the work directory
 
 Beam search with `width` stopping and the `power` penalty, float32, 2 threads. transformers gets
@@ -139,7 +139,7 @@ def ctranslate2(task: Task, quantization: str, translators: int = 1) -> Engine:
 
 def transformers(task: Task) -> Engine:
     """Return `generate` of a MarianMTModel (post-norm) with the same weights."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
     import torch
     from flax.traverse_util import flatten_dict
     from oracle.peers import Transformers

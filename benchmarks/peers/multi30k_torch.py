@@ -1,6 +1,6 @@
 """Multi30k lc-tok by the published recipe in plain PyTorch: the peer of configs/multi30k.py:lc.
 
-    python benchmarks/multi30k_torch.py --data=DIR --state=FILE.pt [--core_minutes=120]
+    python benchmarks/peers/multi30k_torch.py --data=DIR --state=FILE.pt [--core_minutes=120]
 
 Transformer-Tiny of Wu et al. 2021 (arXiv:2105.14462): post-norm, 4 + 4 layers, d_model 128, d_ff
 256, 4 heads, one table for all embeddings, joint BPE of 10,000, dropout 0.3 on embeddings and

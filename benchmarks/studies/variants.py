@@ -2,8 +2,8 @@
 
     transformer-jax sweep --config=configs/variants.py --variants=all --workdir=DIR \
       --evaluate=validation --config.data.directory=DATA            one seed of every variant
-    python benchmarks/variant_speed.py --data=DATA >> speed.jsonl  # on idle cores
-    python benchmarks/variants.py DIR --speed=speed.jsonl --output=results/variants
+    python benchmarks/speed/variant_speed.py --data=DATA >> speed.jsonl  # on idle cores
+    python benchmarks/studies/variants.py DIR --speed=speed.jsonl --output=results/variants
 
 Writes OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. DIR holds a work
 directory per variant, as the sweep makes them (with --config.seed=1 in another DIR, which may be
@@ -37,7 +37,7 @@ from transformer_jax.reports.compare import paired_tests
 from transformer_jax.reports.systems import read_system
 from transformer_jax.runs.workdir import WorkDir, read_rows
 
-CONFIG = Path(__file__).parents[1] / "configs/variants.py"
+CONFIG = Path(__file__).parents[2] / "configs/variants.py"
 BASE = "base"
 SPEEDS = ("train", "decode", "memory_mb")  # of variant_speed.py, relative to base
 _MARK, _BAND, _GRID = "#0b5fa5", "#e8eef5", "#d9d9d9"

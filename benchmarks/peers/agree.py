@@ -1,6 +1,6 @@
 """Compare translations of a model exported to CTranslate2 with those of the original.
 
-    python benchmarks/agree.py --workdir=runs/multi30k --source=FILE --beam-size=4,5
+    python benchmarks/peers/agree.py --workdir=runs/multi30k --source=FILE --beam-size=4,5
 
 Exports in float32 and translates with both, using the same beam size, the `power` penalty with
 alpha 1 and `width` stopping. Prints one JSON line per beam size. The exit code is 1 if fewer than

@@ -1,4 +1,4 @@
-"""The paper's model in PyTorch, built from its fastest modules: the peer of benchmarks/gpu.py."""
+"""The paper's model in PyTorch, built from its fastest modules: the peer of speed/gpu.py."""
 
 import torch
 from torch import nn

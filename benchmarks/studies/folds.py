@@ -1,8 +1,8 @@
 """Ten-fold cross-validation on labelled texts, comparing two ways of training.
 
-    python benchmarks/folds.py text --reviews=DIR --output=PLACE
-    python benchmarks/folds.py table SWEEP --output=results/movie_folds
-    python benchmarks/folds.py control PLACE --output=results/movie_control [--words=N]
+    python benchmarks/studies/folds.py text --reviews=DIR --output=PLACE
+    python benchmarks/studies/folds.py table SWEEP --output=results/movie_folds
+    python benchmarks/studies/folds.py control PLACE --output=results/movie_control [--words=N]
 
 `text` deals the texts of train.* and validation.* (.text, one text per line, and .label) into
 folds, shuffled and stratified by class. In PLACE, fold-K/test.* hold fold K, fold-K/validation.* a
