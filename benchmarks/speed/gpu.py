@@ -181,7 +181,7 @@ def train_ours(task: Task, attention: str, several: bool) -> tuple[Work, Callabl
     import jax
 
     from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
-    from transformer_jax.models.build import build
+    from transformer_jax.models.build import build, roles_of
     from transformer_jax.sharding.mesh import make_mesh, place_batches
     from transformer_jax.training.optimizer import make_optimizer
     from transformer_jax.training.schedule import make_schedule
