@@ -14,7 +14,7 @@ from tiny import RUN, random_params
 
 import transformer_jax
 from transformer_jax.base.errors import UserError
-from transformer_jax.cli import evaluate, plot_forecast
+from transformer_jax.cli import evaluate
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
     DataConfig,
@@ -277,6 +277,6 @@ def test_training_evaluation_and_forecasting(config, tmp_path, capsys):
     drawn = (run / "x.svg").read_text()
     assert all(f">{words}</text>" in drawn for words in ("a", "b", "c", "day 87", "day 98"))
     with pytest.raises(UserError, match="--window=22: the split has 22, from 0 on"):
-        plot_forecast.main([f"--workdir={run}", "--window=22", f"--output={run}/x.svg"])
+        dispatch(["plot", "forecast", f"--workdir={run}", "--window=22", f"--output={run}/x.svg"])
     with pytest.raises(UserError, match="series 1: has 5 rows, and such a model reads 12"):
         trained.forecast(VALUES[:5])

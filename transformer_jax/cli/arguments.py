@@ -1,7 +1,6 @@
 """Command lines: a config file, then overrides of single fields."""
 
 import argparse
-import importlib
 import inspect
 import os
 import runpy
@@ -41,6 +40,8 @@ _OVERRIDES = """\
 some itself is quoted, as in --config.tokenizer.symbols='",",;', or in brackets, as
 in a pattern like x{1,3}. To list the fields and what they mean:
 transformer-jax config [GROUP or GROUP.FIELD]"""
+
+Main = Callable[[Sequence[str]], int]  # runs a command's arguments, and returns its exit code
 
 _command: ContextVar[str | None] = ContextVar("_command", default=None)  # "transformer-jax score"
 
@@ -182,26 +183,25 @@ def _configs() -> Path:
     return inside if inside.is_dir() else package.parent / "configs"
 
 
-def run_command(program: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:
+def run_command(program: str, commands: Mapping[str, tuple[str, Main]], argv: Sequence[str]) -> int:
     """Run the command that argv begins with, and return its exit code.
 
-    `commands` describes each one. "plot attention" is in cli/plot_attention.py.
+    `commands` has a description of each one, and its function.
     """
     if not argv or argv[0] in ("-h", "--help"):
         print(f"usage: {program} COMMAND [--help] ...\n")
-        for name, what in commands.items():
+        for name, (what, _) in commands.items():
             print(f"  {name:<12} {what}")
         return 0 if argv else 2
-    pick(commands, argv[0], program)
-    place = "_".join([*program.split()[1:], argv[0]])
+    _, run = pick(commands, argv[0], program)
     outer = _command.set(f"{program} {argv[0]}")
     try:
-        return importlib.import_module(f"transformer_jax.cli.{place}").main(argv[1:])
+        return run(argv[1:])
     finally:
         _command.reset(outer)
 
 
-def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
+def program(main: Main) -> Callable[[], None]:
     """Make an entry point: a UserError or OSError becomes one line and its exit code."""
 
     def entry() -> None:

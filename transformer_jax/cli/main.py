@@ -1,6 +1,8 @@
 """The console script transformer-jax: a sub-command and its arguments."""
 
+import importlib
 from collections.abc import Sequence
+from functools import partial
 
 from transformer_jax.cli.arguments import program, run_command
 
@@ -28,7 +30,13 @@ COMMANDS = {
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a sub-command, and return its exit code."""
-    return run_command("transformer-jax", COMMANDS, argv)
+    commands = {name: (what, partial(_run, name)) for name, what in COMMANDS.items()}
+    return run_command("transformer-jax", commands, argv)
+
+
+def _run(name: str, argv: Sequence[str]) -> int:
+    """Import the module of a command, and of no other, and run it."""
+    return importlib.import_module(f"transformer_jax.cli.{name}").main(argv)
 
 
 main = program(dispatch)
