@@ -11,7 +11,7 @@ full   every parameter is trained.
 lora   low-rank matrices of rank 3 beside every map of every layer and the table of pieces (Hu et
        al. 2021, arXiv:2106.09685), and norms and biases: 1.97 % of the parameters, at a higher
        learning rate, for more updates and without dropout: 90 % of the other's gain in validation
-       loss (results/).
+       loss (results/notes/captions.md).
 """
 
 import runpy

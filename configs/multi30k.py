@@ -12,7 +12,7 @@ lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=non
         the recipe of `:lc-published`. Ours has the same sizes, vocabulary and search (2.6 M
         parameters), with pre-norm, Muon with weight decay, a running mean of the parameters, and a
         schedule that ends: 41.29 as the mean of seeds 0, 1 and 2, after 67 minutes of one core of a
-        shared server each. results/README.md lists what else was tried.
+        shared server each. results/notes/multi30k.md lists what else was tried.
         On an H100 it takes 80 seconds with the command in results/README.md, "On an H100".
         Products have bfloat16 operands; on a processor without instructions for them
         `--config.model.compute_dtype=float32` is faster.

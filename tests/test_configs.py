@@ -17,6 +17,7 @@ from transformer_jax.runs.workdir import WorkDir
 ROOT = Path(__file__).parents[1]
 FILES = sorted(ROOT.glob("configs/*.py"))
 DOCS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES_OF_RESULTS = [ROOT / "results/README.md", *sorted(ROOT.glob("results/notes/*.md"))]
 EXPERIMENTS = [path for path in FILES if path.name != "base.py"]  # which has no command of its own
 
 
@@ -120,8 +121,8 @@ def test_every_documented_command_parses(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "path",
-    [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "results/README.md"],
-    ids=lambda path: path.stem,
+    [*DOCS, ROOT / "CONTRIBUTING.md", *PAGES_OF_RESULTS],
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_documentation_links_resolve(path):
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
@@ -133,6 +134,15 @@ def test_documentation_links_resolve(path):
         if heading:
             titles = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.M)
             assert heading in {re.sub(r"[^\w -]", "", x).lower().replace(" ", "-") for x in titles}
+
+
+def test_results_lead_to_every_note_and_figure():
+    """And from each note back to the scores that it is about."""
+    scores, *notes = PAGES_OF_RESULTS
+    text = scores.read_text(encoding="utf-8")
+    files = [*notes, *scores.parent.glob("*.svg")]
+    assert [p for p in files if f"]({p.relative_to(scores.parent)}" not in text] == []
+    assert [p for p in notes if "](../README.md#" not in p.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
