@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transformer_jax.api import TrainedModel
+from transformer_jax.config.choices.codecs import CODECS
+from transformer_jax.config.choices.record import with_
 from transformer_jax.data.sources import chess_positions
 from transformer_jax.evaluation.metrics import interval
 
@@ -40,7 +42,7 @@ def evaluated(
     """
     experiment = trained.experiment
     of_moves = experiment.tgt.codec == "moves" or experiment.objective.translates
-    of_chess = experiment.src.codec in ("fen", "board") and of_moves
+    of_chess = experiment.src.codec in with_(CODECS, chess=True) and of_moves
     found = [judged(*pair) for pair in zip(fens, said, strict=True)] if of_chess else []
     scores, details, total = {}, [], len(found)
     for name in RATES if found else ():

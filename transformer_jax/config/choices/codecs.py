@@ -19,6 +19,7 @@ class Codec(Record):
       `vocab_size` pieces, and marks where words begin.
     classes: whether it can stand for "classes": of several right ones, or from a fixed list.
     trees: whether its pieces are the brackets of trees.
+    chess: whether its texts are chess positions.
     """
 
     sources: tuple[str, ...] = ()
@@ -29,6 +30,7 @@ class Codec(Record):
     tokenizer: tuple[str, ...] = ()
     classes: bool = False
     trees: bool = False
+    chess: bool = False
 
     @property
     def vectors(self) -> bool:
@@ -52,8 +54,8 @@ CODECS = {
     "labels": Codec(text=False, classes=True),
     "values": Codec(text=False),
     "spans": Codec(text=False),
-    "fen": Codec(),
-    "board": Codec(),
+    "fen": Codec(chess=True),
+    "board": Codec(chess=True),
     "moves": Codec(text=False, classes=True),
     "huggingface": Codec(),
     "patches": Codec(

@@ -1,1 +1,1 @@
-"""Codecs, which turn one side's text into ids and back; each is an entry of `pair.CODECS`."""
+"""Codecs, which turn one side's values into ids and back: `WORDS` of each module names its own."""

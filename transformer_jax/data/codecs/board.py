@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs import fen
-from transformer_jax.data.codecs.codec import framed
+from transformer_jax.data.codecs.codec import Kind, framed
 
 
 class Board(fen.Fen):
@@ -58,3 +58,6 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     """
     fen.check_symbols("board", symbols)
     return Board()
+
+
+WORDS = {"board": Kind(Board, train, "the alphabet of positions")}

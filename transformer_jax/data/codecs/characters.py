@@ -10,6 +10,7 @@ from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
+    Kind,
     before_eos,
     framed,
     hashed,
@@ -109,3 +110,6 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     special = with_symbols(symbols, RESERVED + len(found))
     content = {"special": special, "characters": "".join(sorted(found))}
     return Characters(json.dumps(content).encode())
+
+
+WORDS = {"characters": Kind(Characters, train, "a list of characters")}

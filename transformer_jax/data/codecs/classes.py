@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import Codec, hashed
+from transformer_jax.data.codecs.codec import Codec, Kind, hashed
 
 log = logging.getLogger("transformer_jax")
 
@@ -115,3 +115,6 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     if len(names) < 2:
         raise UserError(f"config.data.train: all {len(texts)} texts are of one class, {names}")
     return Classes.of(names)
+
+
+WORDS = {"classes": Kind(Classes, train, "a list of classes")}

@@ -3,16 +3,16 @@
 import hashlib
 import os
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from os import PathLike
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
-from transformer_jax.config import DataConfig, ModelConfig
+from transformer_jax.config import DataConfig, ModelConfig, SourceConfig, TokenizerConfig
 from transformer_jax.data.batches.batch import Ragged, Read
 from transformer_jax.data.random import Draw
 
@@ -211,3 +211,24 @@ def framed(ids: list[int], bos: bool, eos: bool) -> list[int]:
 def shortened(ids: list[int], most: int) -> list[int]:
     """Truncate pieces to at most `most`, keeping the last, EOS; like Ragged.cut."""
     return ids if len(ids) <= most else [*ids[: most - 1], ids[-1]]
+
+
+class Kind(NamedTuple):
+    """A way of turning text into ids, or non-text inputs into vectors."""
+
+    codec: type[Codec]
+    # Takes a TokenizerConfig, texts and named pieces; for vectors a SourceConfig and values.
+    train: Callable[..., Any]
+    holds: str  # description of its file
+    vectors: bool = False
+
+    def fit(
+        self,
+        config: TokenizerConfig,
+        source: SourceConfig,
+        values: Sequence,
+        symbols: Sequence[str],
+    ) -> Codec:
+        """Return the codec fitted to one side of a training split."""
+        given = (source, values) if self.vectors else (config, values, symbols)
+        return self.train(*given)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import RESERVED
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import SPELLED, before_eos, framed, with_symbols
+from transformer_jax.data.codecs.codec import SPELLED, Kind, before_eos, framed, with_symbols
 from transformer_jax.data.codecs.listed import Listed
 
 ALPHABET = ".0123456789abcdefghknpqrwBKNPQR"
@@ -112,3 +112,6 @@ def check_symbols(name: str, symbols: Sequence[str]) -> None:
     """
     if symbols:
         raise UserError(f"config.src.codec={name!r}: has no pieces {symbols}; choose 'characters'")
+
+
+WORDS = {"fen": Kind(Fen, train, "the alphabet of positions")}

@@ -9,7 +9,7 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs import spm_pair
-from transformer_jax.data.codecs.codec import hashed, special_of
+from transformer_jax.data.codecs.codec import Kind, hashed, special_of
 
 LEAD = "lead"  # the special piece before every text, source or target, as in BART
 BEGINS = "begins"  # key of what documents begin with; if it is absent, with BOS
@@ -211,3 +211,6 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
         "codec='huggingface': such a tokenizer cannot be trained; start from an imported "
         "model with --config.init.source=WORKDIR, or choose another codec"
     )
+
+
+WORDS = {"huggingface": Kind(Imported, train, "an imported tokenizer")}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.classes import Classes
+from transformer_jax.data.codecs.codec import Kind
 from transformer_jax.data.scripts import words_in
 
 
@@ -38,3 +39,6 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     if len(names) < 2:
         raise UserError(f"config.data.train: has only one label, {names}")
     return Labels(json.dumps({"classes": names}).encode())
+
+
+WORDS = {"labels": Kind(Labels, train, "a list of labels")}

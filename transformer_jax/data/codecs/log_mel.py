@@ -11,7 +11,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.batches.batch import Read
-from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
+from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
 from transformer_jax.data.codecs.spec_augment import masked
 from transformer_jax.data.random import Draw
 from transformer_jax.data.sources.wav_files import Sound, open_sound
@@ -179,3 +179,6 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> LogMel:
     for number, value in enumerate(values, 1):
         _samples(value[:0], number, source.sample_rate)
     return LogMel(json.dumps({name: getattr(source, name) for name in _FIELDS}).encode())
+
+
+WORDS = {"log_mel": Kind(LogMel, train, "the form of a spectrogram", vectors=True)}

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 
 from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import Kind
 from transformer_jax.data.codecs.labels import Labels
 
 
@@ -43,3 +44,6 @@ def _square(place: int) -> str:
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Moves:
     """Return the only codec; the arguments are ignored."""
     return Moves(json.dumps({"classes": all_moves()}).encode())
+
+
+WORDS = {"moves": Kind(Moves, train, "a list of moves")}

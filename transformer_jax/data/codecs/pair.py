@@ -1,78 +1,24 @@
 """The codecs of both sides: trained together, and saved beside the checkpoints."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transformer_jax.base.disk import write_bytes
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, SourceConfig, TokenizerConfig
+from transformer_jax.config.choices.codecs import CODECS as KNOWN
 from transformer_jax.config.choices.codecs import SIZED
-from transformer_jax.config.registry import pick
+from transformer_jax.config.registry import found_in, pick
+from transformer_jax.data import codecs as here
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import (
-    board,
-    characters,
-    classes,
-    fen,
-    imported,
-    labels,
-    log_mel,
-    moves,
-    patches,
-    series,
-    spans,
-    subwords,
-    trees,
-    utf8,
-    values,
-    wordpiece,
-    words,
-)
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs import imported, utf8
+from transformer_jax.data.codecs.codec import Codec, Kind
 from transformer_jax.data.texts import joined
 
-
-class Kind(NamedTuple):
-    """A way of turning text into ids, or non-text inputs into vectors."""
-
-    codec: type[Codec]
-    # Takes a TokenizerConfig, texts and named pieces; for vectors a SourceConfig and values.
-    train: Callable[..., Any]
-    holds: str  # description of its file
-    vectors: bool = False
-
-    def fit(
-        self,
-        config: TokenizerConfig,
-        source: SourceConfig,
-        values: Sequence,
-        symbols: Sequence[str],
-    ) -> Codec:
-        """Return the codec fitted to one side of a training split."""
-        given = (source, values) if self.vectors else (config, values, symbols)
-        return self.train(*given)
-
-
-CODECS: dict[str, Kind] = {
-    "subwords": Kind(subwords.Subwords, subwords.train, "a SentencePiece model"),
-    "wordpiece": Kind(wordpiece.WordPiece, wordpiece.train, "a list of pieces of words"),
-    "words": Kind(words.Words, words.train, "a list of words"),
-    "trees": Kind(trees.Trees, trees.train, "a list of brackets"),
-    "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
-    "characters": Kind(characters.Characters, characters.train, "a list of characters"),
-    "classes": Kind(classes.Classes, classes.train, "a list of classes"),
-    "labels": Kind(labels.Labels, labels.train, "a list of labels"),
-    "values": Kind(values.Values, values.train, "the scale of values"),
-    "spans": Kind(spans.Spans, spans.train, "the description of spans"),
-    "fen": Kind(fen.Fen, fen.train, "the alphabet of positions"),
-    "board": Kind(board.Board, board.train, "the alphabet of positions"),
-    "moves": Kind(moves.Moves, moves.train, "a list of moves"),
-    "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
-    "patches": Kind(patches.Patches, patches.train, "the form of pictures", vectors=True),
-    "series": Kind(series.Series, series.train, "the scale of series", vectors=True),
-    "log_mel": Kind(log_mel.LogMel, log_mel.train, "the form of a spectrogram", vectors=True),
-}
+_FOUND = found_in(here, besides=__name__)
+# By their words, in the order of the manual: the `WORDS` of the modules beside this one.
+CODECS: dict[str, Kind] = {word: _FOUND[word] for word in KNOWN if word in _FOUND}
 
 
 def kind_named(name: str) -> Kind:

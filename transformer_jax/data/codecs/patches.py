@@ -15,7 +15,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.batches.batch import Read
-from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
+from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
 from transformer_jax.data.codecs.picture_augmentation import augmented
 from transformer_jax.data.random import Draw
 from transformer_jax.data.sources.image_folders import open_picture, pixels_of
@@ -268,3 +268,6 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Patches:
     deviation = np.maximum(np.sqrt(np.maximum(squares / len(pixels) - mean**2, 0)), 1.0)
     scale = {"mean": mean.round(4).tolist(), "deviation": deviation.round(4).tolist()}
     return Patches(json.dumps(form._asdict() | scale).encode())
+
+
+WORDS = {"patches": Kind(Patches, train, "the form of pictures", vectors=True)}

@@ -11,7 +11,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.batches.batch import Read
-from transformer_jax.data.codecs.codec import VectorCodec, as_array, hashed
+from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
 from transformer_jax.data.random import Draw
 from transformer_jax.data.sources import series_files
 from transformer_jax.data.sources.series_files import Rows, named
@@ -147,3 +147,6 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Series:
             f"{len(rows)} rows, so nothing can be learned from it; remove it"
         )
     return Series(json.dumps({"mean": mean.tolist(), "deviation": deviation.tolist()}).encode())
+
+
+WORDS = {"series": Kind(Series, train, "the scale of series", vectors=True)}

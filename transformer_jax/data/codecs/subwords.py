@@ -16,7 +16,7 @@ from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, hashed, sampled
+from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, Kind, before_eos, hashed, sampled
 
 log = logging.getLogger("transformer_jax")
 
@@ -224,3 +224,6 @@ def _explain(config: TokenizerConfig, message: str) -> str:
             "ones, or choose another codec"
         )
     return f"config.tokenizer: SentencePiece could not train: {message}"
+
+
+WORDS = {"subwords": Kind(Subwords, train, "a SentencePiece model")}

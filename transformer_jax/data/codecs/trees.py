@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import before_eos, with_symbols
+from transformer_jax.data.codecs.codec import Kind, before_eos, with_symbols
 from transformer_jax.data.codecs.words import Words
 from transformer_jax.data.scripts import words_in
 
@@ -122,3 +122,6 @@ def check_pairs(src: Sequence[str], trees: Sequence[str], place: Callable[[int],
                 f"{place(number)}: the tree has {leaves} {WORD}, but its sentence {words} words; "
                 f"write one {WORD} for each"
             )
+
+
+WORDS = {"trees": Kind(Trees, train, "a list of brackets")}

@@ -10,6 +10,7 @@ from transformer_jax.base.vocabulary import RESERVED
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
+    Kind,
     before_eos,
     framed,
     hashed,
@@ -89,3 +90,6 @@ def _read(model: bytes) -> dict[str, int]:
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Bytes:
     """Return the codec, which learns nothing; `config` is ignored."""
     return Bytes(_written(symbols))
+
+
+WORDS = {"bytes": Kind(Bytes, train, "the description of a byte codec")}

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import hashed
+from transformer_jax.data.codecs.codec import Kind, hashed
 from transformer_jax.data.sources.labelled import number
 
 
@@ -99,3 +99,6 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     if len({*known}) < 2 or not 0 < deviation < math.inf:
         raise UserError(f"config.data.train: all {len(known)} numbers are {mean:g}")
     return Values.of(mean, deviation)
+
+
+WORDS = {"values": Kind(Values, train, "the scale of values")}

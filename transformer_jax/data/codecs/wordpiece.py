@@ -12,6 +12,7 @@ from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
+    Kind,
     before_eos,
     framed,
     sampled,
@@ -150,3 +151,6 @@ def _learned(
     tokenizer.train_from_iterator(texts, trainer)
     found = tokenizer.get_vocab()
     return sorted(found, key=lambda piece: found[piece])
+
+
+WORDS = {"wordpiece": Kind(WordPiece, train, "a list of pieces of words")}

@@ -14,6 +14,7 @@ from transformer_jax.base.vocabulary import RESERVED, UNK
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
+    Kind,
     before_eos,
     framed,
     sampled,
@@ -104,3 +105,6 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
         "words": [*config.symbols, *ordered[: config.vocab_size - named]],
     }  # fmt: skip
     return Words(json.dumps(content, ensure_ascii=False).encode())
+
+
+WORDS = {"words": Kind(Words, train, "a list of words")}
