@@ -13,6 +13,7 @@ import transformer_jax
 from transformer_jax.config import (
     DataConfig,
     DecodingConfig,
+    Experiment,
     MixerKind,
     ModelConfig,
     ObjectiveConfig,
@@ -36,6 +37,7 @@ from transformer_jax.config.choices import (
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.fields import declarations
 from transformer_jax.config.registry import found_in
+from transformer_jax.data import codecs as coding
 from transformer_jax.data import objectives as of_data
 from transformer_jax.data.sources import corpus as of_files
 from transformer_jax.decoding.text import prompts, searching
@@ -118,6 +120,21 @@ def test_every_word_has_a_record(name):
 def test_every_mixer_has_its_mathematics():
     """A word of a module that has no record would be missing in the table of the manual."""
     assert kinds.found().keys() == mixers.MIXERS.keys()
+
+
+def test_every_field_is_read():
+    """A field that only the manual names has an effect on nothing."""
+    read = set()
+    for path in Path(transformer_jax.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if path.name != "manual.py":
+            read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+            read |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert not {path.rpartition(".")[2] for path, _ in declarations(Experiment)} - read
+
+
+def test_every_codec_has_its_code():
+    assert found_in(coding).keys() == codecs.CODECS.keys()
 
 
 def test_every_objective_has_its_examples():
