@@ -7,7 +7,7 @@ from server.conftest import translator, writer
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig
-from transformer_jax.config.searches import SAMPLING, check_search
+from transformer_jax.config.choices.searches import SAMPLING, check_search
 
 DRAWN = {"num_samples": 1, "temperature": 0.8, "top_k": 3, "top_p": 0.7, "seed": 1}
 BASES = {search: DecodingConfig(search=search, beam_size=4, num_samples=2)

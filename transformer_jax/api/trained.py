@@ -10,9 +10,8 @@ from transformer_jax.api.stored import Companions
 from transformer_jax.base import counting
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment
-from transformer_jax.config.choices.searches import ONE
+from transformer_jax.config.choices.searches import ONE, with_search
 from transformer_jax.config.convert import parse
-from transformer_jax.config.searches import with_search
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding import inputs
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention

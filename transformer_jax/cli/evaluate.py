@@ -10,9 +10,9 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import TAKE_PARTS, Experiment
+from transformer_jax.config.choices.searches import check_search
 from transformer_jax.config.convert import door, override, parse
 from transformer_jax.config.parts import admit_named
-from transformer_jax.config.searches import check_search
 from transformer_jax.data import sources
 from transformer_jax.data.sources import files
 from transformer_jax.runs.workdir import WorkDir

@@ -12,8 +12,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.cli.translate import check_files
-from transformer_jax.config.choices.searches import GREEDY, ONE
-from transformer_jax.config.searches import SAMPLING, check_search
+from transformer_jax.config.choices.searches import GREEDY, ONE, SAMPLING, check_search
 from transformer_jax.runs.workdir import WorkDir
 
 _BLOCK = 256  # prompts at a time

@@ -12,7 +12,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.config import DecodingConfig
-from transformer_jax.config.searches import check_search
+from transformer_jax.config.choices.searches import check_search
 from transformer_jax.data.sources.files import check_unpacked
 from transformer_jax.runs.workdir import WorkDir
 
