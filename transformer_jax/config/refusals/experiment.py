@@ -161,8 +161,8 @@ def _check_checkpoints(run: Any) -> None:
 
 
 def _check_objective(run: Any) -> None:
-    """Reject what does not go with objectives other than translation."""
-    data, objective, codec = run.data, run.objective, run.tgt.codec
+    """Reject models and codecs that do not go with the objective."""
+    objective, codec = run.objective, run.tgt.codec
     name = f"objective.name={objective.name!r}"
     record = objective.record
     two_vocabularies = not record.one_sided and not record.prefix
@@ -176,6 +176,11 @@ def _check_objective(run: Any) -> None:
         run.model.architecture != "decoder" or not objective.labels or run.model.pooling != "first",
         "model.pooling='first': a class is predicted from a position that sees the text, and with "
         "architecture='decoder' the first one sees only itself; choose 'last' or 'mean'",
+    )
+    check(
+        not objective.labels or not run.model.logits_bias,
+        f"model.logits_bias=True: is of the logits of pieces, and {name} predicts none; set it to "
+        "False",
     )
     check(
         not record.prefix or not without_scores(run.model.decoder_pattern),
@@ -196,6 +201,22 @@ def _check_objective(run: Any) -> None:
         f"objective.whole_words=True: tgt.codec={codec!r} does not mark word boundaries; set "
         f"it to False or choose {either(SIZED)}",
     )
+    if codec in CODECS and CODECS[codec].trees:
+        check_word_labels(run)
+    check(
+        record.chooses or run.training.r_drop is None,
+        f"training.r_drop={run.training.r_drop}: is for predictions of pieces or classes, which "
+        f"{name} does not make; set it to None",
+    )
+    _check_objective_data(run, name)
+    _check_symbols(run, name)
+    if record.check is not None:
+        record.check(run, "objective.name")
+
+
+def _check_objective_data(run: Any, name: str) -> None:
+    """Reject ways of reading data that do not go with the objective of this name."""
+    data, objective = run.data, run.objective
     check(
         not data.mixes or all(OBJECTIVES[kind].mixes for kind in objective.kinds),
         f"data.weights={data.weights}, data.mixing_temperature={data.mixing_temperature}, "
@@ -206,13 +227,16 @@ def _check_objective(run: Any) -> None:
         not data.prefixes or not objective.one_sided,
         f"data.prefixes={data.prefixes}: {name} has no source side; set it to ()",
     )
-    if codec in CODECS and CODECS[codec].trees:
-        check_word_labels(run)
     check(
         not data.subword_dropout or run.tokenizer.model is None,
         f"data.subword_dropout={data.subword_dropout}: needs a tokenizer trained "
         "here, whose merges are in the order of its pieces; set it to 0",
     )
+
+
+def _check_symbols(run: Any, name: str) -> None:
+    """Reject named pieces that leave no room for others, or that the objective adds too."""
+    objective = run.objective
     named = len(objective.symbols) + len(run.tokenizer.symbols)
     check(
         not named or not {*SIZED} & {*run.codecs} or run.tokenizer.vocab_size > named + 5,
@@ -226,10 +250,3 @@ def _check_objective(run: Any) -> None:
         f"tokenizer.symbols={run.tokenizer.symbols}: {name} adds {', '.join(doubled)} itself; "
         "remove it",
     )
-    check(
-        record.chooses or run.training.r_drop is None,
-        f"training.r_drop={run.training.r_drop}: is for predictions of pieces or classes, which "
-        f"{name} does not make; set it to None",
-    )
-    if record.check is not None:
-        record.check(run, "objective.name")
