@@ -19,8 +19,8 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.server.app import application
 from transformer_jax.server.model import Served
 from transformer_jax.server.service import Service
-from transformer_jax.server.serving import Server
 from transformer_jax.server.settings import Settings
+from transformer_jax.server.uvicorn_server import Server
 
 SETTINGS = Settings(
     name="tiny", rows=2, queue=16, timeout=30.0, max_body=20_000, max_characters=400, max_texts=8,

@@ -14,7 +14,7 @@ from server.conftest import listening, served, stand_in
 from server.test_limits import Paced, until
 
 from transformer_jax.decoding.batching.rows import Sentence
-from transformer_jax.server import serving
+from transformer_jax.server import uvicorn_server
 from transformer_jax.server.tickets import Ticket
 
 TEXT = json.dumps({"text": "a dog"})
@@ -66,7 +66,7 @@ def quick():
 
 def test_slow_connections_are_cut_off(quick, monkeypatch):
     """Whichever part of a request they are slow to send, they are cut off in time."""
-    monkeypatch.setattr(serving, "_HEADERS", 0.5)
+    monkeypatch.setattr(uvicorn_server, "_HEADERS", 0.5)
     with listening(stand_in(quick, patience=0.5)) as (address, service):
         port = port_of(address)
         answered_beside(slow_clients(port, 90), lambda: post(port), 15)

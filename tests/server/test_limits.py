@@ -11,11 +11,10 @@ import pytest
 
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.batching.rows import Sentence
-from transformer_jax.server.asking import Answer
+from transformer_jax.server.http import Refusal
 from transformer_jax.server.model import Asking
-from transformer_jax.server.refusals import Refusal
-from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, TooLarge
-from transformer_jax.server.worker import Worker
+from transformer_jax.server.texts import Answer
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, TooLarge, Worker
 
 # --- the worker alone, with a stream whose texts finish on demand ---
 

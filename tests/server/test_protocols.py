@@ -14,7 +14,7 @@ from server.test_limits import Paced
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli import serve
 from transformer_jax.decoding.text.translation import Translation
-from transformer_jax.server import libretranslate, serving
+from transformer_jax.server import libretranslate, uvicorn_server
 from transformer_jax.server.model import Served
 from transformer_jax.server.service import Service
 from transformer_jax.server.settings import Settings
@@ -226,7 +226,7 @@ def answered(pieces: list[bytes]) -> bytes:
         config = uvicorn.Config(_silent, log_config=None, lifespan="off", ws="none")
         config.load()
         wire, state = Wire(), uvicorn.server.ServerState()
-        connection = serving._Patient(config, state, {})
+        connection = uvicorn_server._Patient(config, state, {})
         connection.connection_made(wire)
         for piece in pieces:
             if not wire.closed:

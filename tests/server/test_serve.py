@@ -244,7 +244,7 @@ def test_others_are_answered_beside_a_thousand_slow_connections(workdir):
 
 
 DIES = """
-from transformer_jax.server.worker import Worker
+from transformer_jax.server.tickets import Worker
 turns, turn = iter(range(20)), Worker._turn
 Worker._turn = lambda worker: (next(turns), turn(worker))
 """

@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     )
     from transformer_jax.server.app import application
     from transformer_jax.server.service import Service
-    from transformer_jax.server.serving import Server
+    from transformer_jax.server.uvicorn_server import Server
 
     _log_to_stderr()
     place = _bound(arguments.host, arguments.port)

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,17 +11,17 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transformer_jax.server import api, batches, completions, generate, libretranslate, own
-from transformer_jax.server.asking import refused
-from transformer_jax.server.door import Render, bearer, check_key, guarded, json_response
+from transformer_jax.base.errors import UserError
+from transformer_jax.server import libretranslate, native, openai
+from transformer_jax.server.http import Gone, Refusal, Render, bearer, check_key, json_response
 from transformer_jax.server.page import page
-from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
+from transformer_jax.server.texts import refused
 
 log = logging.getLogger("transformer_jax")
 
@@ -30,7 +31,7 @@ _HEADERS = (
 )
 # The form of errors, by how a path begins; others have that of the native protocol.
 _FORMS: dict[str, Render] = {
-    "/v1/": completions.rendered,
+    "/v1/": openai.rendered,
     **dict.fromkeys(
         ("/translate", "/detect", "/languages", "/suggest", "/frontend/"), libretranslate.rendered
     ),
@@ -57,18 +58,18 @@ def application(service: Service) -> Starlette:
         route("/ready", "GET", ready, open_to_all=True),
         route("/metrics", "GET", metrics),
         route("/reload", "POST", reload),
-        route("/api/model", "GET", api.about),
-        route("/api/translate", "POST", api.translate, searches=True),
-        route("/api/batches", "POST", batches.batches),
-        route("/api/generate", "POST", generate.generate, searches=True),
-        route("/api/score", "POST", api.score),
+        route("/api/model", "GET", native.about),
+        route("/api/translate", "POST", native.translate, searches=True),
+        route("/api/batches", "POST", native.batches),
+        route("/api/generate", "POST", native.generate, searches=True),
+        route("/api/score", "POST", native.score),
         # The key may be in the body here: these handlers check it themselves.
         route("/translate", "POST", libretranslate.translate, True, searches=True),
         route("/detect", "POST", libretranslate.detect, open_to_all=True),
         route("/languages", "GET", libretranslate.languages, open_to_all=True),
-        route("/v1/models", "GET", completions.models),
-        route("/v1/models/{name:path}", "GET", completions.model),
-        route("/v1/completions", "POST", completions.completions, searches=True),
+        route("/v1/models", "GET", openai.models),
+        route("/v1/models/{name:path}", "GET", openai.model),
+        route("/v1/completions", "POST", openai.completions, searches=True),
     ]
 
     @asynccontextmanager
@@ -95,7 +96,37 @@ def application(service: Service) -> Starlette:
 def render_of(path: str) -> Render:
     """Return what renders the errors of a path, known or not."""
     forms = (render for begin, render in _FORMS.items() if path.startswith(begin))
-    return next(forms, own.rendered)
+    return next(forms, native.rendered)
+
+
+def guarded(
+    handler: Callable[[Service, Request], Awaitable[Response]], name: str, service: Service,
+    render: Render, open_to_all: bool = False,
+) -> Callable[[Request], Awaitable[Response]]:  # fmt: skip
+    """Return a handler that requires the key, and always answers in the protocol's form."""
+
+    async def answer(request: Request) -> Response:
+        began = time.monotonic()
+        try:
+            if not open_to_all:
+                check_key(service.settings, bearer(request))
+            response = await handler(service, request)
+        except (Gone, ClientDisconnect):
+            service.metrics.answered(name, 499, time.monotonic() - began)
+            return Response(status_code=499)  # nobody reads it
+        except Refusal as error:
+            response = json_response(render(error), error.status, error.headers)
+        except UserError as error:
+            response = json_response(render(Refusal(400, str(error))), 400)
+        except Exception:
+            log.exception("%s: a request failed", name)
+            response = json_response(
+                render(Refusal(500, "internal server error; see the log")), 500
+            )
+        service.metrics.answered(name, response.status_code, time.monotonic() - began)
+        return response
+
+    return answer
 
 
 async def _start(service: Service) -> None:

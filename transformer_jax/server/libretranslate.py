@@ -11,10 +11,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from transformer_jax.decoding.text.long_lines import alike
-from transformer_jax.server.asking import unless_gone
-from transformer_jax.server.door import bearer, check_key, check_texts, json_response, read
-from transformer_jax.server.own import translating
-from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.http import (
+    Refusal,
+    bearer,
+    check_key,
+    check_texts,
+    json_response,
+    read,
+    unless_gone,
+)
+from transformer_jax.server.native import translating
 from transformer_jax.server.service import Service
 from transformer_jax.server.texts import Patience, translations
 

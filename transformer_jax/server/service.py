@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from transformer_jax.base.errors import UserError
+from transformer_jax.server.http import Refusal
 from transformer_jax.server.metrics import Metrics
 from transformer_jax.server.model import Served
-from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.settings import Settings
-from transformer_jax.server.worker import Worker
+from transformer_jax.server.tickets import Worker
 from transformer_jax.training.heartbeat import Heartbeat, duration
 
 log = logging.getLogger("transformer_jax")

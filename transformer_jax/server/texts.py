@@ -1,24 +1,133 @@
-"""Coroutines that answer requests: translations of lines, continuations of prompts."""
+"""Coroutines that answer requests: translations of lines, continuations of prompts. Each submits
+tickets, and awaits what is delivered for them.
+"""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.decoding.text.generate import Generated, Generator
 from transformer_jax.decoding.text.searching import until_eos
 from transformer_jax.decoding.text.streaming import Parts
 from transformer_jax.decoding.text.translation import Translation
-from transformer_jax.server.asking import Answer, called, refused
+from transformer_jax.server.http import Refusal
 from transformer_jax.server.model import BEAM, Asking, Served
-from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
-from transformer_jax.server.tickets import Found
+from transformer_jax.server.tickets import (
+    Closed,
+    Ended,
+    Found,
+    Full,
+    Ticket,
+    TooLarge,
+    Worker,
+    Written,
+)
 
 _ALIGNED = 8  # texts per call; searches continue between calls
 _MUCH = 2000  # characters: above this, encoding and decoding must not make others wait
 
 T = TypeVar("T")
+Hypotheses = tuple[np.ndarray, np.ndarray]  # tokens [W L] and scores [W]
+
+
+class Answer:
+    """The results of a ticket. As a context manager, it cancels what is left on exit."""
+
+    def __init__(
+        self, worker: Worker, model: Served, asking: Asking, seconds: float,
+        watched: bool = False, low: bool = False,
+    ) -> None:  # fmt: skip
+        loop, self._events = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def deliver(event: Any) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+        self._worker, self._count = worker, len(asking.sentences)
+        self._left = set(range(self._count))  # texts whose end has not arrived yet
+        deadline = time.monotonic() + seconds
+        self.ticket = Ticket(
+            model, asking.kind, asking.sentences, deadline, deliver, watched, low,
+            special_of(model.trained.tokenizers.tgt),
+        )  # fmt: skip
+
+    def __enter__(self) -> "Answer":
+        with refused():
+            self._worker.submit(self.ticket)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.cancel(self.ticket)
+
+    def drop(self, index: int) -> None:
+        """Cancel one text."""
+        self._left.discard(index)
+        self._worker.cancel(self.ticket, index)
+
+    async def events(self) -> AsyncIterator[Found | Written]:
+        """Yield what is written and found, until all texts are finished or cancelled.
+
+        Raises:
+          Refusal: if the ticket ends early.
+        """
+        while self._left:
+            event = await self._events.get()
+            if isinstance(event, Ended):
+                raise Refusal(event.status, event.message, 5 if event.status == 503 else None)
+            if event.place in self._left:
+                if isinstance(event, Found):
+                    self._left.discard(event.place)
+                yield event
+
+    async def found(self) -> list[Hypotheses]:
+        """Return the hypotheses of each text.
+
+        Raises:
+          Refusal: if the ticket ends early.
+        """
+        results: dict[int, Hypotheses] = {}
+        async for event in self.events():
+            if isinstance(event, Found):
+                results[event.place] = event.tokens, event.scores
+        return [results[index] for index in range(self._count)]
+
+
+class refused:
+    """Turn the exceptions of a worker into refusals for a client."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Full):
+            raise Refusal(429, "too many texts are waiting; try again later", error.seconds)
+        if isinstance(error, TooLarge):
+            raise Refusal(413, "more or longer texts than the queue can hold; send fewer")
+        if isinstance(error, Closed):
+            raise Refusal(503, "the server is shutting down", 5)
+
+
+async def called(
+    worker: Worker, function: Callable[[], T], seconds: float, goes_on: bool = False
+) -> T:
+    """Have the search thread call a function, and return its result.
+
+    Raises:
+      Refusal: if the thread has no time for it, or ends.
+    """
+    try:
+        with refused():
+            future = worker.call(function, goes_on)
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(future)
+    except TimeoutError:
+        raise Refusal(504, "not finished by the deadline; try again later") from None
 
 
 class Patience(NamedTuple):
@@ -174,8 +283,3 @@ async def parts_of(
                 answer.drop(event.place)
             if new or parts.ended:
                 yield Part(event.place, new, parts.ended, len(parts.ids))
-
-
-def field_values(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are given."""
-    return {name: value for name, value in fields.items() if value is not None}

@@ -14,13 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from transformer_jax.config.choices.searches import GREEDY, samples
-from transformer_jax.server.asking import refused, unless_gone
-from transformer_jax.server.door import check_texts, json_response, read
-from transformer_jax.server.events import event, streamed
+from transformer_jax.server.http import (
+    Refusal,
+    check_texts,
+    event,
+    json_response,
+    read,
+    streamed,
+    unless_gone,
+)
 from transformer_jax.server.model import Served
-from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
-from transformer_jax.server.texts import Patience, Prompt, Text, parts_of, texts
+from transformer_jax.server.texts import Patience, Prompt, Text, parts_of, refused, texts
 
 _TOKENS = 16  # by default, as in the protocol
 _MADE = int(time.time())
