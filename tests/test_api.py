@@ -187,7 +187,7 @@ def test_hypothesis_scores_agree_with_the_model(run):
     for item in found:
         assert item.score == pytest.approx(item.log_prob / ((5 + len(item.ids)) / 6))
         pair = model.tokenizers.src.encode(["zwei"]), [item.ids]
-        ((_, log_probs),) = each_pair(_log_probs, model.model, model.params, *pair, 64)
+        ((_, log_probs),) = each_pair(_log_probs, model.loaded, *pair, 64)
         assert item.log_prob == pytest.approx(log_probs[: len(item.ids)].sum(), rel=1e-5)
 
 

@@ -29,6 +29,7 @@ from transformer_jax.data.codecs import series
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives.forecasting import Forecast
 from transformer_jax.data.store.token_store import TokenStore, open_store
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.series import forecasts
 from transformer_jax.evaluation.naive import Ridge, seasonal, windows
 from transformer_jax.experiments import train
@@ -221,9 +222,10 @@ MODEL = ModelConfig(
 def test_forecasts_follow_the_scale_of_the_series():
     """Windows are standardised by their own mean and deviation, as in PatchTST."""
     model = build(MODEL, 1, 1, predicts=("forecast",), lengths=OBJECTIVE.lengths)
-    params = random_params(model)
+    codecs = TokenizerPair(*[series.train(SourceConfig(), [VALUES])] * 2)
+    loaded = Loaded(model, random_params(model), codecs, OBJECTIVE)
     plain, other = (
-        forecasts(model, params, OBJECTIVE, items_of(x.astype(np.float32)))
+        forecasts(loaded, items_of(x.astype(np.float32)))
         for x in (100 * VALUES, 300 * VALUES + 700)
     )
     assert np.allclose(3 * plain[..., 0] + 700, other[..., 0], rtol=1e-3, atol=0.5)

@@ -13,6 +13,7 @@ from tiny import MODEL, random_params
 from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.data.batches.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.attention import (
     align,
     alignments,
@@ -79,7 +80,7 @@ def test_weights_of_every_layer_and_head_match_numpy(residual):
     """Weights [L N T S] equal those computed by hand; every row is a distribution."""
     model, params, tokenizers = made(residual)
     source, target = encoded(tokenizers, *PAIR)
-    found = cross_attention(model, params, tokenizers, source, target)
+    found = cross_attention(Loaded(model, params, tokenizers), source, target)
     assert found.weights.shape == (2, 2, len(target), len(source))
     np.testing.assert_allclose(
         found.weights, by_hand(model, params, source, target), rtol=1e-4, atol=1e-5
@@ -91,15 +92,15 @@ def test_weights_of_every_layer_and_head_match_numpy(residual):
 
 def test_batched_alignments_match_those_of_single_pairs():
     """Batching, order and a missing EOS make no difference."""
-    model, params, tokenizers = made("pre_norm")
-    sources = encoded(tokenizers, *(line for line in LINES if line.strip()))
+    loaded = Loaded(*made("pre_norm"))
+    sources = encoded(loaded.codecs, *(line for line in LINES if line.strip()))
     targets = [sources[-1], *sources[:-1]]
     targets[2] = targets[2][:-1]
-    found = alignments(model, params, tokenizers, sources, targets, tokens_per_batch=64)
+    found = alignments(loaded, sources, targets, tokens_per_batch=64)
     for source, target, pairs in zip(sources, targets, found, strict=True):
-        assert pairs == cross_attention(model, params, tokenizers, source, target).alignments
+        assert pairs == cross_attention(loaded, source, target).alignments
     assert len({tuple(pairs) for pairs in found}) > 3
-    assert alignments(model, params, tokenizers, [], []) == []
+    assert alignments(loaded, [], []) == []
 
 
 def test_words_align_with_the_words_their_pieces_attend_to():

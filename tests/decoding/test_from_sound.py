@@ -13,6 +13,7 @@ from transformer_jax.config import TokenizerConfig as Pieces
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import characters, log_mel
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
@@ -116,13 +117,13 @@ def test_the_best_path_merges_repeats_and_drops_blanks():
 def test_hidden_states_and_attention_of_sound():
     """All parts of a Conformer have half as many positions as there are frames."""
     model, params = model_of(CTC, "ctc", 1, 2.0)
-    given = model, params, TOKENIZERS, ObjectiveConfig("ctc")
-    found = inside(*given, SOUNDS[1], None)["encoder"]
+    loaded = Loaded(model, params, TOKENIZERS, ObjectiveConfig("ctc"))
+    found = inside(loaded, SOUNDS[1], None)["encoder"]
     assert found.hidden.shape == (2, 16, 8)
     assert found.attention.shape == (1, 2, 16, 16)
     assert len(found.pieces) == 16
     with pytest.raises(UserError, match="give no translation"):
-        inside(*given, SOUNDS[1], "abc")
+        inside(loaded, SOUNDS[1], "abc")
 
 
 def test_a_class_token_precedes_the_convolved_positions():

@@ -18,6 +18,7 @@ from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerCon
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_pairs, score_texts
@@ -39,6 +40,10 @@ PROMPTS = ["", "ab", "helloworld"]
 
 def made(objective: ObjectiveConfig):
     return make(MODEL, "ranked" if objective in RANKED else "causal")
+
+
+def loaded(objective: ObjectiveConfig) -> Loaded:
+    return Loaded(*made(objective), TokenizerPair(CODEC, CODEC), objective)
 
 
 def generator(objective: ObjectiveConfig, decoding: DecodingConfig = GREEDY, n_best: int = 1):
@@ -223,7 +228,7 @@ def test_invalid_requests_are_rejected():
 def test_every_piece_of_a_text_is_scored_once():
     """Given the pieces before it in its window."""
     texts = ["thequickbrownfox", "", "jump"]
-    found = score_texts(*made(LINES), CODEC, LINES, texts)
+    found = score_texts(loaded(LINES), texts)
     for text, scored in zip(texts, found, strict=True):
         ids = CODEC.encode([text], bos=True)[0]
         assert scored.ids == ids[1:]
@@ -237,17 +242,17 @@ def test_every_piece_of_a_text_is_scored_once():
         bits = -scored.total / np.log(2)
         assert scored.bits_per_character == pytest.approx(bits / (len(text) + 1))
         assert scored.perplexity == pytest.approx(2 ** (bits / len(scored.ids)))
-    (unknown,) = score_texts(*made(LINES), CODEC, LINES, ["a b"])
+    (unknown,) = score_texts(loaded(LINES), ["a b"])
     assert unknown.bits_per_character is None
     # Even where training joins texts, each is scored by itself.
     joined = dataclasses.replace(LINES, document="joined")
-    assert score_texts(*made(LINES), CODEC, joined, texts) == found
-    assert score_texts(*made(LINES), CODEC, LINES, []) == []
+    assert score_texts(dataclasses.replace(loaded(LINES), objective=joined), texts) == found
+    assert score_texts(loaded(LINES), []) == []
 
 
 def test_a_target_is_scored_given_its_prefix():
     src, tgt = ["ab", "wxyz"], ["cde", "f"]
-    found = score_pairs(*made(PREFIX), TokenizerPair(CODEC, CODEC), src, tgt, objective=PREFIX)
+    found = score_pairs(loaded(PREFIX), src, tgt)
     for one, other, scored in zip(src, tgt, found, strict=True):
         prefix, target = CODEC.encode([one, other])
         whole = logits(PREFIX, [[*prefix, BOS, *target]], [len(prefix)])[0, len(prefix) :]

@@ -11,6 +11,7 @@ from tiny import MODEL, VOCAB, make, random_params
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.score import score_pairs, score_texts
@@ -32,27 +33,29 @@ def log_probs(states, params, ids):
 
 def test_states_of_a_language_model_reproduce_its_scores():
     model, params = made(LINES)
-    (stack,) = inside(model, params, PAIR, LINES, "hound", None).values()
+    loaded = Loaded(model, params, PAIR, LINES)
+    (stack,) = inside(loaded, "hound", None).values()
     assert stack.pieces == ["<s>", *"hound", "</s>"]
     layers, width = model.config.num_decoder_layers, model.config.d_model
     assert stack.hidden.shape == (layers + 1, 7, width)
     assert stack.attention.shape == (layers, model.config.num_heads, 7, 7)
     assert stack.cross_attention is None
     check_attention(stack.attention, causal=True)
-    (scored,) = score_texts(model, params, CODEC, LINES, ["hound"])
+    (scored,) = score_texts(loaded, ["hound"])
     found = log_probs(stack.output[:-1], params, scored.ids)
     np.testing.assert_allclose(found, scored.log_probs, atol=1e-5)
 
 
 def test_a_prefix_language_model_reads_a_text_bidirectionally():
-    (stack,) = inside(*made(WINDOWS), PAIR, WINDOWS, "hound", None).values()
+    (stack,) = inside(Loaded(*made(WINDOWS), PAIR, WINDOWS), "hound", None).values()
     check_attention(stack.attention, causal=False)
 
 
 def test_states_of_a_translation_model_reproduce_its_scores():
     """Its cross-attention is also what a search sees."""
     model, params = make()
-    stacks = inside(model, params, PAIR, ObjectiveConfig(), "dog", "hund")
+    loaded = Loaded(model, params, PAIR)
+    stacks = inside(loaded, "dog", "hund")
     assert stacks.keys() == {"encoder", "decoder"}
     encoder, decoder = stacks.values()
     assert encoder.pieces == [*"dog", "</s>"]
@@ -60,9 +63,9 @@ def test_states_of_a_translation_model_reproduce_its_scores():
     check_attention(encoder.attention, causal=False)
     check_attention(decoder.attention, causal=True)
     source, target = CODEC.encode(["dog", "hund"])
-    searched = cross_attention(model, params, PAIR, source, target)
+    searched = cross_attention(loaded, source, target)
     np.testing.assert_allclose(decoder.cross_attention, searched.weights, atol=1e-6)
-    (scored,) = score_pairs(model, params, PAIR, ["dog"], ["hund"])
+    (scored,) = score_pairs(loaded, ["dog"], ["hund"])
     np.testing.assert_allclose(log_probs(decoder.output, params, target), scored.log_probs,
                                atol=1e-5)  # fmt: skip
 
@@ -70,7 +73,7 @@ def test_states_of_a_translation_model_reproduce_its_scores():
 @pytest.mark.parametrize("name", ["span_corruption", "denoising", "text_continuation"])
 def test_a_pretrained_encoder_decoder_reads_both_texts_unchanged(name):
     stacks = [
-        inside(*make(), PAIR, objective, "dog", "hund")
+        inside(Loaded(*make(), PAIR, objective), "dog", "hund")
         for objective in (ObjectiveConfig(), ObjectiveConfig(name))
     ]
     np.testing.assert_array_equal(stacks[0]["decoder"].output, stacks[1]["decoder"].output)
@@ -83,9 +86,8 @@ def test_a_pretrained_encoder_decoder_reads_both_texts_unchanged(name):
 def test_an_encoder_reads_a_text_whatever_it_predicts(name, predicts):
     config = dataclasses.replace(MODEL, architecture="encoder", num_decoder_layers=6)
     model = build(config, VOCAB, 3, predicts=(predicts,))
-    (stack,) = inside(
-        model, random_params(model), PAIR, ObjectiveConfig(name), "dog", None
-    ).values()
+    loaded = Loaded(model, random_params(model), PAIR, ObjectiveConfig(name))
+    (stack,) = inside(loaded, "dog", None).values()
     assert stack.pieces[:4] == ["<s>", *"dog"]
     assert np.isfinite(stack.output).all()
 
@@ -93,8 +95,8 @@ def test_an_encoder_reads_a_text_whatever_it_predicts(name, predicts):
 def test_a_classifier_reads_nothing_beyond_its_window():
     config = dataclasses.replace(MODEL, architecture="encoder", num_decoder_layers=6)
     model = build(config, VOCAB, 3, predicts=("class",))
-    given = model, random_params(model), PAIR, ObjectiveConfig("classify", window=6)
-    cut, whole = (inside(*given, text, None)["encoder"] for text in ("dogs hunt", "dogs"))
+    loaded = Loaded(model, random_params(model), PAIR, ObjectiveConfig("classify", window=6))
+    cut, whole = (inside(loaded, text, None)["encoder"] for text in ("dogs hunt", "dogs"))
     assert cut.pieces == whole.pieces == ["<s>", *"dogs", "</s>"]
     np.testing.assert_array_equal(cut.output, whole.output)
 
@@ -104,19 +106,19 @@ def test_texts_longer_than_max_positions_are_rejected():
         MODEL, architecture="decoder", num_encoder_layers=6, positions="learned", max_positions=6
     )
     model = build(config, VOCAB, VOCAB)
-    given = model, random_params(model), PAIR, LINES
-    assert len(inside(*given, "dogs", None)["decoder"].pieces) == 6
+    loaded = Loaded(model, random_params(model), PAIR, LINES)
+    assert len(inside(loaded, "dogs", None)["decoder"].pieces) == 6
     with pytest.raises(UserError, match=r"7 pieces .*max_positions=6"):
-        inside(*given, "hound", None)
+        inside(loaded, "hound", None)
 
 
 def test_wrong_texts_and_unsupported_objectives_are_rejected():
     model, params = made(LINES)
     with pytest.raises(UserError, match="reads one text; give no translation"):
-        inside(model, params, PAIR, LINES, "dog", "hund")
+        inside(Loaded(model, params, PAIR, LINES), "dog", "hund")
     with pytest.raises(UserError, match="give a text and its translation"):
-        inside(*made(PREFIX), PAIR, PREFIX, "dog", None)
+        inside(Loaded(*made(PREFIX), PAIR, PREFIX), "dog", None)
     with pytest.raises(UserError, match="see values, not pieces"):
-        inside(model, params, PAIR, ObjectiveConfig("forecast"), "dog", None)
+        inside(Loaded(model, params, PAIR, ObjectiveConfig("forecast")), "dog", None)
     with pytest.raises(UserError, match="reads a text in several orders"):
-        inside(model, params, PAIR, ObjectiveConfig("permutation_lm"), "dog", None)
+        inside(Loaded(model, params, PAIR, ObjectiveConfig("permutation_lm")), "dog", None)

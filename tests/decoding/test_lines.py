@@ -16,6 +16,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import EOS
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.state import NOTHING, complete
@@ -155,7 +156,7 @@ def test_models_without_attention_translate(compiled):
     with pytest.raises(UserError, match=r"decoding.coverage_penalty=0.2: needs cross-attention"):
         covered.translate((), LINES)
     with pytest.raises(UserError, match=r"attention: needs cross-attention"):
-        cross_attention(model, (), tokenizers, [5, EOS], [6, EOS])
+        cross_attention(Loaded(model, (), tokenizers), [5, EOS], [6, EOS])
     assert not compiled
     assert translate((), LINES) == hypotheses(BEAM, 1)  # attention itself changes nothing
 

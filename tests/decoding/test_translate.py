@@ -15,6 +15,7 @@ from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.batching import stream
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.score import score_pairs
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.models.build import build
@@ -82,14 +83,14 @@ def test_pairs_longer_than_max_positions_are_rejected():
     model = build(few, tokenizers.src.size, tokenizers.tgt.size)
     params = random_params(model)
     with pytest.raises(UserError, match=r"max_positions=8 is the most"):
-        score_pairs(model, params, tokenizers, LINES, LINES)
+        score_pairs(Loaded(model, params, tokenizers), LINES, LINES)
 
 
 def test_given_pairs_are_scored():
     """The score of each piece of a given text is its log-probability in one pass of the model."""
     model, params, tokenizers = parts()
     targets = LINES[::-1]
-    found = score_pairs(model, params, tokenizers, LINES, targets, tokens_per_batch=64)
+    found = score_pairs(Loaded(model, params, tokenizers), LINES, targets, tokens_per_batch=64)
     src, tgt = tokenizers.src.encode(LINES), tokenizers.tgt.encode(targets)
     log_probs = log_probs_of(src, tgt)
     for row, score in enumerate(found):

@@ -62,8 +62,8 @@ def measured(monkeypatch):
 
         monkeypatch.setattr(validation, "_programs", lambda *_: (jax.jit(sums), lambda x: x))
 
-        def writer(models, tokenizers, objective, data, decoding, **given):
-            named["longest"] = data.max_length
+        def writer(loaded, decoding, **given):
+            named["longest"] = loaded.data.max_length
             return SimpleNamespace(translate=lambda params, lines: [NO_TRANSLATION] * len(lines))
 
         monkeypatch.setattr(validation, "make_writer", writer)
@@ -98,9 +98,9 @@ def test_adapted_matrices_are_whole_before_they_are_rounded(monkeypatch, on_cpu)
     config = dataclasses.replace(rounded, lora_rank=2, lora_maps=maps)
     model, searched = build(config, VOCAB, VOCAB), []
 
-    def writer(models, *rest, **given):
+    def writer(loaded, decoding, **given):
         def translate(params, lines):
-            searched.append((models, params))
+            searched.append((loaded.models, params))
             return [NO_TRANSLATION] * len(lines)
 
         return SimpleNamespace(translate=translate)
@@ -118,7 +118,7 @@ def test_adapted_matrices_are_whole_before_they_are_rounded(monkeypatch, on_cpu)
     monkeypatch.setattr(weights, "on_cpu", lambda: on_cpu)
     weights._cast.clear_cache()
     (models, found), stored = searched[0], build(rounded, VOCAB, VOCAB)
-    assert models == [stored]
+    assert models == (stored,)
     theirs = held([stored], jax.jit(lambda params: lora.merged(params, config))(params))
     jax.tree.map(np.testing.assert_array_equal, held(models, found), theirs)
     weights._cast.clear_cache()

@@ -10,9 +10,8 @@ from tiny import RUN, random_params
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.data.batches.batch import Ragged
 from transformer_jax.data.batches.batching import BatchSource
-from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.score import log_probs_of
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.experiments.prepare import describe, prepare
@@ -52,20 +51,20 @@ def test_long_sources_are_truncated_everywhere(tmp_path, monkeypatch, other, mos
     (shape,), longest = prepared.plan.shapes, max(map(len, names))
     assert shape[1:] == ((0, most + longest) if other else (most, longest))
     model = build_for(experiment, 34, 34)
-    writer = make_writer(
-        [model], prepared.tokenizers, experiment.objective, experiment.data, experiment.decoding
+    loaded = Loaded(
+        model, random_params(model), prepared.tokenizers, experiment.objective, experiment.data
     )
+    writer = make_writer(loaded, experiment.decoding)
     read = [part.ids for part in writer.sentences(prepared.validation.src)]
     for store in (prepared.train, prepared.validation_store):
         assert store.src.lengths.max() == most
         assert {store.src.sequence(i)[-1] for i in range(40)} == {EOS}
         assert [store.tgt.sequence(i).tolist() for i in (0, 1)] == names
     assert [prepared.validation_store.src.sequence(i).tolist() for i in range(40)] == read
-    params, two = random_params(model), slice(2)  # one of them truncated
-    trained = TrainedModel(experiment, model, params, prepared.tokenizers, [0])
+    two = slice(2)  # one of them truncated
+    trained = TrainedModel(experiment, model, loaded.params, prepared.tokenizers, [0])
     whole = prepared.validation.src[two], prepared.validation.tgt[two]
-    store = TokenStore(Ragged.from_lists(read[two]), Ragged.from_lists(names))
-    expected = log_probs_of(model, params, experiment.objective, store, 4096)
+    expected = log_probs_of(loaded, read[two], names, 4096)
     for found, log_probs in zip(trained.score(*whole), expected, strict=True):
         np.testing.assert_array_equal(found.log_probs, log_probs)
     if other:

@@ -13,7 +13,9 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batches.batch import Batch, Side, Target
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.utf8 import Bytes
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_texts
@@ -194,8 +196,8 @@ def test_there_are_heads_only_for_what_is_predicted():
 def test_generating_and_scoring_are_rejected():
     with pytest.raises(UserError, match=r"architecture='encoder': such a model writes no text"):
         stepper_of(*model_of(CONFIG))
-    objective = ObjectiveConfig("masked_lm")
+    objective, codecs = ObjectiveConfig("masked_lm"), TokenizerPair(Bytes(), Bytes())
     with pytest.raises(UserError, match=r"'masked_lm': such a model does not continue a prompt"):
         Generator(model_of(CONFIG)[0], Bytes(), objective, DecodingConfig())
     with pytest.raises(UserError, match=r"'masked_lm': .* both sides, and gives no probability"):
-        score_texts(*model_of(CONFIG), Bytes(), objective, ["a text"])
+        score_texts(Loaded(*model_of(CONFIG), codecs, objective), ["a text"])

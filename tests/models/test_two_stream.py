@@ -13,7 +13,9 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import UNK
 from transformer_jax.config import DecodingConfig, ModelConfig, ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batches.batch import Batch, Side, Target
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.utf8 import Bytes
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_texts, validation_log_probs
@@ -125,7 +127,7 @@ def test_continuing_a_prompt_and_scoring_are_rejected():
     with pytest.raises(UserError, match=r"'permutation_lm': such a model does not continue a"):
         Generator(model, codec, objective, DecodingConfig())
     with pytest.raises(UserError, match=r"'permutation_lm': .* gives no probability of a text"):
-        score_texts(model, params, codec, objective, ["a text"])
+        score_texts(Loaded(model, params, TokenizerPair(codec, codec), objective), ["a text"])
 
 
 def test_validation_scores_do_not_depend_on_the_batch():
@@ -133,9 +135,9 @@ def test_validation_scores_do_not_depend_on_the_batch():
     codec, texts = Bytes(), ["some pieces of this text", "and a few"]
     objective = ObjectiveConfig("permutation_lm", window=8, partial_prediction=2)
     model = build(CONFIG, codec.size, codec.size, order="ranked")
-    given = model, random_params(model), codec, objective
-    found = validation_log_probs(*given, texts)
-    one_by_one = validation_log_probs(*given, texts, tokens_per_batch=8)
+    loaded = Loaded(model, random_params(model), TokenizerPair(codec, codec), objective)
+    found = validation_log_probs(loaded, texts)
+    one_by_one = validation_log_probs(loaded, texts, tokens_per_batch=8)
     windows = [8, 8, 8, 5, 8, 4]  # BOS, 24 or 9 bytes and EOS; one of each pair is read twice
     assert [len(window) for window in found] == [max((n - 1) // 2, 1) for n in windows]
     for window, again in zip(found, one_by_one, strict=True):

@@ -181,7 +181,7 @@ def of_values(mine, theirs, read, one, two):
 
 def of_words(mine, theirs, read, one, two):
     """Return the most probable labels of words, as ids, and their probabilities."""
-    (ours,) = tag(mine.model, mine.params, mine.tokenizers, mine.experiment.objective, [one])
+    (ours,) = tag(mine.loaded, [one])
     given = read(one)  # the space before a word is its first piece
     first = [given.char_to_token(x.start() - (x.start() > 0)) for x in re.finditer(r"\S+", one)]
     best = theirs(**given).logits.softmax(-1)[0, first].max(-1)

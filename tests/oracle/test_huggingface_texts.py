@@ -2,6 +2,7 @@
 the forms in which the families are published.
 """
 
+import dataclasses
 import json
 from typing import NamedTuple
 
@@ -141,7 +142,8 @@ def test_imported_models_read_and_write_as_their_directories(name, tmp_path):
             continue
         assert ours.generator().read(line) == read
         assert ours.generate(line, 8, beam_size=1) == text
-        items = validation_items(codec, ObjectiveConfig("language_model", window=32), [line])
+        objective = ObjectiveConfig("language_model", window=32)
+        items = validation_items(dataclasses.replace(ours.loaded, objective=objective), [line])
         assert items.tgt.ids.tolist() == [*read, special.end]
     pieces = codec.pieces(read[: -len(codec.encode([LINES[-1]], eos=False)[0])])
     assert f"is read as {' '.join([*pieces, 'TEXT'])}" in said or encodes

@@ -93,7 +93,7 @@ def test_scores_of_pairs(translating):
     trained = translator()
     body = {"sources": LINES[2:4], "targets": LINES[3:5]}
     rows = translating.post("/api/score", json=body).json()["results"]
-    wanted = score_pairs(trained.model, trained.params, trained.tokenizers, *body.values())
+    wanted = score_pairs(trained.loaded, *body.values())
     np.testing.assert_allclose([r["total"] for r in rows], [s.total for s in wanted], rtol=1e-4)
     for body in ({"texts": ["a"]}, {"sources": ["a"], "targets": []}, {"sources": ["a"]}):
         assert translating.post("/api/score", json=body).status_code == 400

@@ -10,7 +10,8 @@ import by_formula
 import pytest
 from tiny import MODEL
 
-from transformer_jax.cli.evaluate import adjusted, label
+from transformer_jax.cli.evaluate import label
+from transformer_jax.cli.model import adjusted
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import to_json
 from transformer_jax.runs.workdir import WorkDir, append_row

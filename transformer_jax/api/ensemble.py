@@ -1,10 +1,12 @@
 """Ensembles of trained models."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.base.errors import UserError
+from transformer_jax.decoding.loaded import Loaded
 
 
 class TrainedEnsemble(TrainedModel):
@@ -20,7 +22,11 @@ class TrainedEnsemble(TrainedModel):
         given = first.experiment, first.model, params, first.tokenizers, steps, first.path
         super().__init__(*given)
         self.members = list(members)
-        self._models = [member.model for member in members]
+
+    @property
+    def loaded(self) -> Loaded:
+        """See TrainedModel."""
+        return replace(super().loaded, members=tuple(member.model for member in self.members))
 
     def __repr__(self) -> str:
         return f"<TrainedEnsemble of {self.members}>"
@@ -35,7 +41,7 @@ def _of_one(name: str) -> Callable:
 
 
 # What an ensemble supports; all other public methods are refused, including future ones.
-_TOGETHER = {"translator", "translate", "generator", "generate", "stream", "opened"}
+_TOGETHER = {"loaded", "translator", "translate", "generator", "generate", "stream", "opened"}
 for _name in dir(TrainedModel):
     if not _name.startswith("_") and _name not in _TOGETHER:
         setattr(TrainedEnsemble, _name, _of_one(_name))

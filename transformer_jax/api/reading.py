@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import Experiment, ObjectiveConfig
-from transformer_jax.data.codecs.codec import VectorCodec
+from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.series import Series
 from transformer_jax.decoding import inputs
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.pictures import PictureCodes, picture_codes
 from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
@@ -28,8 +28,10 @@ class Reading:
     tokenizers: TokenizerPair
 
     @property
-    def _objective(self) -> ObjectiveConfig:
-        return self.experiment.objective
+    def loaded(self) -> Loaded:
+        """The model with what its functions in `decoding` take."""
+        settings = self.experiment
+        return Loaded(self.model, self.params, self.tokenizers, settings.objective, settings.data)
 
     def opened(self, lines: str | Sequence) -> list:
         """Return what the source side's codec encodes: lines, or the files they name."""
@@ -40,11 +42,6 @@ class Reading:
         value was given and not several.
         """
         return inputs.read(values, self.tokenizers.src, self.experiment.data, verb)
-
-    def _check_text(self, what: str) -> None:
-        best_path = self.experiment.objective.record.best_path
-        if isinstance(self.tokenizers.src, VectorCodec) or best_path:
-            raise UserError(f"{what}: is for models that read text and write it piece by piece")
 
     def classify(self, texts: str | Sequence) -> Any:
         """Return the classes of a text with their probabilities, most likely first, or a list of
@@ -57,7 +54,7 @@ class Reading:
           UserError: if the model does not predict classes, or an input is malformed.
         """
         several, one = self._read(texts, "classify")
-        found = classify(self.model, self.params, self.tokenizers, self._objective, several)
+        found = classify(self.loaded, several)
         return found[0] if one else found
 
     def tag(self, texts: str | Sequence[str]) -> Any:
@@ -68,7 +65,7 @@ class Reading:
           UserError: if the model does not label words.
         """
         several, one = inputs.texts(texts, "tag")
-        found = tag(self.model, self.params, self.tokenizers, self._objective, several)
+        found = tag(self.loaded, several)
         labels = [said.labels for said in found]
         return labels[0] if one else labels
 
@@ -80,7 +77,7 @@ class Reading:
           UserError: if the model does not predict numbers.
         """
         several, one = self._read(texts, "value")
-        found = values(self.model, self.params, self.tokenizers, self._objective, several)
+        found = values(self.loaded, several)
         return found[0] if one else found
 
     def answer(self, questions: str | Sequence[str], contexts: str | Sequence[str]) -> Any:
@@ -95,7 +92,7 @@ class Reading:
         if any("\t" in question for question in asked):
             raise UserError("answer: a question contains a TAB; remove it")
         lines = [f"{x}\t{y}" for x, y in zip(asked, texts, strict=True)]
-        found = answers(self.model, self.params, self.tokenizers, self._objective, lines)
+        found = answers(self.loaded, lines)
         return found[0] if one else found
 
     def forecast(self, series: Any, deciles: bool = False) -> Any:
@@ -111,13 +108,11 @@ class Reading:
         """
         codec, kind = self.tokenizers.tgt, self.experiment.model.distribution
         if not isinstance(codec, Series):
-            raise UserError(
-                f"config.objective.name={self._objective.name!r}: such a model forecasts nothing"
-            )
+            raise self.loaded.refusal("forecasts nothing")
         if deciles and kind == "point":
             raise UserError(f"config.model.distribution={kind!r}: such a model predicts no deciles")
         several, one = inputs.read(series, codec, self.experiment.data, "forecast")
-        found = ahead(self.model, self.params, codec, self._objective, kind, several)
+        found = ahead(self.loaded, several)
         said = found if deciles else [point for point, _ in found]
         return said[0] if one else said
 
@@ -129,7 +124,7 @@ class Reading:
         Raises:
           UserError: if the model has no codes.
         """
-        return picture_codes(self.model, self.params, self.tokenizers.tgt, self.experiment.data)
+        return picture_codes(self.loaded)
 
     def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:
         """Return the probability that the second text follows the first, or a list of these for
@@ -140,6 +135,5 @@ class Reading:
         """
         need = "give a second text for each first"
         firsts, seconds, one = inputs.pairs(first, second, "follows", need)
-        codec = self.tokenizers.tgt
-        found = follows(self.model, self.params, codec, self._objective, firsts, seconds)
+        found = follows(self.loaded, firsts, seconds)
         return found[0] if one else found

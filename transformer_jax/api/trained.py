@@ -35,7 +35,6 @@ class TrainedModel(Reading):
         self.experiment, self.model, self.params = experiment, model, params
         self.tokenizers, self.steps = tokenizers, steps
         self.path = path  # of its work directory
-        self._models = [model]
         self._translators: dict[Any, Translator | Transcriber] = {}  # compiled on first use
         self._beside = Companions(tokenizers)
 
@@ -51,32 +50,29 @@ class TrainedModel(Reading):
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(
-        self, decoding: DecodingConfig | None = None, n_best: int = 1
+        self, decoding: DecodingConfig | None = None, n_best: int = 1, warn: bool = True
     ) -> Translator | Transcriber:
         """Return the Translator, or a CTC model's Transcriber, with the given settings, or else
-        those of the experiment.
+        those of the experiment. Sources that are longer than its lengths are translated in parts,
+        with a warning if `warn`.
 
         Raises:
           UserError: if the model does not translate.
         """
         if not self.experiment.objective.translates:
-            name, record = self.experiment.objective.name, self.experiment.objective.record
-            raise UserError(
-                f"config.objective.name={name!r}: such a model "
-                + (
-                    f"writes no text; see {record.method}"
-                    if record.labels
-                    else "has no source to translate"
-                )
-                + ("; to continue a prompt, use generate" if record.likelihood else "")
-            )
-        key = decoding or self.experiment.decoding, n_best
+            record, why = self.experiment.objective.record, "has no source to translate"
+            if record.labels:
+                why = f"writes no text; see {record.method}"
+            more = "; to continue a prompt, use generate" if record.likelihood else ""
+            raise self.loaded.refusal(why + more)
+        chosen = decoding or self.experiment.decoding
+        key = chosen, n_best, warn
         if key not in self._translators:
-            experiment = self.experiment  # its lengths: longer sources are translated in parts
-            given = self._models, self.tokenizers, experiment.objective, experiment.data
-            draft = self._beside.draft(key[0], experiment)
-            lexicon = self._beside.lexicon(key[0], self.path)
-            self._translators[key] = make_writer(*given, *key, draft=draft, lexicon=lexicon)
+            draft = self._beside.draft(chosen, self.experiment)
+            lexicon = self._beside.lexicon(chosen, self.path)
+            self._translators[key] = make_writer(
+                self.loaded, *key, draft=draft, lexicon=lexicon
+            )  # fmt: skip
         return self._translators[key]
 
     def translate(
@@ -121,17 +117,15 @@ class TrainedModel(Reading):
         Raises:
           UserError: if the model does not continue prompts.
         """
-        experiment = self.experiment
-        chosen = decoding or experiment.decoding
-        codec, objective = self.tokenizers.tgt, experiment.objective
-        draft = self._beside.draft(chosen, experiment)
+        chosen, loaded = decoding or self.experiment.decoding, self.loaded
+        draft = self._beside.draft(chosen, self.experiment)
         prompts: list[PromptCache] = []
         if prompt_cache is not None:
-            params = [self.params] if len(self._models) == 1 else self.params
-            prompts = self._beside.prompts(self._models, params, draft, prompt_cache)
+            params = self.params if loaded.members else [self.params]
+            prompts = self._beside.prompts(loaded.models, params, draft, prompt_cache)
         return Generator(
-            self._models, codec, objective, chosen, n_best, draft=draft, prompts=prompts,
-            cut_at=objective.cut_at(experiment.data),
+            loaded.models, loaded.codecs.tgt, loaded.objective, chosen, n_best, draft=draft,
+            prompts=prompts, cut_at=loaded.cut_at,
         )  # fmt: skip
 
     def generate(
@@ -204,8 +198,8 @@ class TrainedModel(Reading):
           UserError: if there are not as many translations as lines, or one has more pieces than the
             model has positions.
         """
-        objective, pair = self.experiment.objective, self.tokenizers
-        self._check_text("score")
+        objective, loaded = self.experiment.objective, self.loaded
+        self.loaded.check_text("score")
         if objective.labels:
             known = objective.record
             raise UserError(f"score: such a model predicts {known.labels}; see {known.method}")
@@ -213,18 +207,13 @@ class TrainedModel(Reading):
             if tgt is not None:
                 raise UserError("score: a language model has no source; give only texts")
             texts, one = inputs.texts(src, "score")
-            found = score_texts(self.model, self.params, pair.tgt, objective, texts)
+            found = score_texts(loaded, texts)
             return found[0] if one else found
         need = "give a translation for each line"
         if tgt is None:
             raise UserError(f"score: {need}: two texts, or two lists")
         sources, targets, one = inputs.pairs(src, tgt, "score", need)
-        if not sources:
-            return []
-        most = objective.cut_at(self.experiment.data)
-        scores = score_pairs(
-            self.model, self.params, pair, sources, targets, objective=objective, cut_at=most
-        )
+        scores = score_pairs(loaded, sources, targets)
         return scores[0] if one else scores
 
     def inside(self, source: Any, target: str | Sequence[str] | None = None) -> Any:
@@ -243,8 +232,7 @@ class TrainedModel(Reading):
             targets, alone = inputs.texts(target, "inside")
             if alone != one or len(targets) != len(several):
                 raise UserError("inside: give a translation for each text: two texts, or two lists")
-        reads = self.model, self.params, self.tokenizers, self.experiment.objective
-        found = [inside(*reads, *pair) for pair in zip(several, targets, strict=True)]
+        found = [inside(self.loaded, *pair) for pair in zip(several, targets, strict=True)]
         return found[0] if one else found
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
@@ -255,7 +243,7 @@ class TrainedModel(Reading):
         Raises:
           UserError: if there is no source, or one side is longer than the model can read.
         """
-        self._check_text("attention")
+        self.loaded.check_text("attention")
         for text in (source, *([] if target is None else [target])):
             inputs.one_text(text, "attention")
         translator = self.translator()
@@ -269,4 +257,4 @@ class TrainedModel(Reading):
         for name, side in (("source", ids), ("target", found)):
             if len(side) > longest:
                 raise UserError(f"{name}: {len(side)} pieces, at most {longest} allowed; give less")
-        return cross_attention(self.model, self.params, self.tokenizers, ids, found)
+        return cross_attention(self.loaded, ids, found)

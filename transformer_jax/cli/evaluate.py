@@ -1,7 +1,6 @@
 """python eval.py --workdir=DIR [--checkpoint=NAME] [--split=test] [--source=F --reference=F]"""
 
 import argparse
-import dataclasses
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
-from transformer_jax.config import TAKE_PARTS, Experiment
+from transformer_jax.cli.model import adjusted, load_adjusted, prepare_process
+from transformer_jax.config import Experiment
 from transformer_jax.config.choices.searches import check_search
-from transformer_jax.config.convert import door, override, parse
-from transformer_jax.config.parts import admit_named
 from transformer_jax.data import sources
 from transformer_jax.data.sources import files
 from transformer_jax.runs.workdir import WorkDir
@@ -60,22 +58,13 @@ def main(argv: Sequence[str]) -> int:
     corpus = _corpus(arguments, experiment)
     split = arguments.split if arguments.source is None else arguments.source.name
 
-    from transformer_jax.api import load_ensemble
     from transformer_jax.evaluation import metrics
     from transformer_jax.evaluation.run import check_writable
-    from transformer_jax.experiments.process import (
-        keep_freed_memory,
-        use_compilation_cache,
-        use_every_core,
-    )
 
     metrics.check(experiment.evaluation)
-    use_compilation_cache()
-    use_every_core()
-    keep_freed_memory()
+    prepare_process()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
-    trained = load_ensemble(arguments.workdir, checkpoint)
-    adjust(trained, experiment)
+    trained = load_adjusted(arguments.workdir, checkpoint, experiment)
     check_writable(workdir.eval)
     name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
     stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
@@ -148,24 +137,6 @@ def label(workdirs: Sequence[str], checkpoint: str, trained: Experiment, scored:
         names = "+".join(Path(workdir).absolute().name for workdir in workdirs)
         checkpoint = f"{names}.{checkpoint}"
     return scores_name(checkpoint, trained, scored)
-
-
-def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Experiment:
-    """Return the experiment with overrides of settings that may change after training."""
-    config = door(experiment)
-    for field, text in overrides:
-        if field in TAKE_PARTS:
-            admit_named(text)
-        override(config, field, text)
-        if field.partition(".")[0] not in ("decoding", "evaluation", "data"):
-            raise UserError(f"config.{field}: is part of the trained model and cannot change now")
-    return parse(config)
-
-
-def adjust(trained: Any, experiment: Experiment) -> None:
-    """Give a loaded model the settings of an experiment that may change after training."""
-    settings = {name: getattr(experiment, name) for name in ("decoding", "evaluation", "data")}
-    trained.experiment = dataclasses.replace(trained.experiment, **settings)
 
 
 entry = program(main)

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
-from transformer_jax.cli.evaluate import adjust, adjusted
+from transformer_jax.cli.model import adjusted, load_adjusted, prepare_process
 from transformer_jax.cli.translate import check_files
 from transformer_jax.config.choices.searches import GREEDY, ONE, SAMPLING, check_search
 from transformer_jax.runs.workdir import WorkDir
@@ -54,20 +54,9 @@ def main(argv: Sequence[str]) -> int:
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), options)
     check_search(experiment.decoding.search, dict(overrides))
     check_files(arguments)
-
-    from transformer_jax.api import load_ensemble
-    from transformer_jax.experiments.process import (
-        keep_freed_memory,
-        use_compilation_cache,
-        use_every_core,
-    )
-
-    use_compilation_cache()
-    use_every_core()
-    keep_freed_memory()
+    prepare_process()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
-    trained = load_ensemble(arguments.workdir, checkpoint)
-    adjust(trained, experiment)
+    trained = load_adjusted(arguments.workdir, checkpoint, experiment)
     decoding = experiment.decoding
     several = decoding.hypotheses if decoding.draws else 1
     generator = trained.generator(decoding, several, arguments.prompt_cache)

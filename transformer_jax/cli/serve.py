@@ -15,7 +15,7 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.messages import Formatter
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
-from transformer_jax.cli.evaluate import adjust, adjusted
+from transformer_jax.cli.model import adjusted, load_adjusted, prepare_process
 from transformer_jax.config import Experiment
 from transformer_jax.runs.workdir import WorkDir
 
@@ -54,21 +54,14 @@ def main(argv: Sequence[str]) -> int:
     if missing:
         raise UserError(f"serve: needs {', '.join(missing)}: pip install {' '.join(missing)}")
 
-    from transformer_jax.experiments.process import (
-        keep_freed_memory,
-        open_many_files,
-        use_compilation_cache,
-        use_every_core,
-    )
+    from transformer_jax.experiments.process import open_many_files
     from transformer_jax.server.app import application
     from transformer_jax.server.service import Service
     from transformer_jax.server.uvicorn_server import Server
 
     _log_to_stderr()
     place = _bound(arguments.host, arguments.port)
-    use_compilation_cache()
-    use_every_core()
-    keep_freed_memory()
+    prepare_process()
     open_many_files()
     settings = _settings(arguments)
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
@@ -200,13 +193,11 @@ def _loading(
     workdirs: Sequence[str], checkpoint: str, experiment: Experiment, settings: Any, pool: Any,
 ) -> tuple[Callable[[], Any], Callable[[], list[int]]]:  # fmt: skip
     """Return a function that loads the model, and one that returns the steps it would load."""
-    from transformer_jax.api import load_ensemble
     from transformer_jax.runs.checkpoint import Checkpoints
     from transformer_jax.server.model import Served
 
     def load() -> Served:
-        trained = load_ensemble(workdirs, checkpoint)
-        adjust(trained, experiment)
+        trained = load_adjusted(workdirs, checkpoint, experiment)
         return Served(trained, experiment.decoding, settings, pool)
 
     def steps() -> list[int]:

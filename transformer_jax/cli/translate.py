@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
-from transformer_jax.cli.evaluate import adjust, adjusted
+from transformer_jax.cli.model import adjusted, load_adjusted, prepare_process
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.choices.searches import check_search
 from transformer_jax.data.sources.files import check_unpacked
@@ -40,24 +40,15 @@ def main(argv: Sequence[str]) -> int:
     check_files(arguments)
     n_best = _n_best(arguments, experiment.decoding)
 
-    from transformer_jax.api import load_ensemble
     from transformer_jax.cli.lines import read_from
-    from transformer_jax.experiments.process import (
-        keep_freed_memory,
-        use_compilation_cache,
-        use_every_core,
-    )
 
     total = None
     if arguments.input is not None and arguments.input.is_file():  # a pipe can be read only once
         with read_from(arguments.input) as source:
             total = source.count()
-    use_compilation_cache()
-    use_every_core()
-    keep_freed_memory()
+    prepare_process()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
-    trained = load_ensemble(arguments.workdir, checkpoint)
-    adjust(trained, experiment)
+    trained = load_adjusted(arguments.workdir, checkpoint, experiment)
     translator = trained.translator(experiment.decoding, n_best)
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
     decoding = experiment.decoding

@@ -10,12 +10,12 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import DataConfig
 from transformer_jax.data.batches.batch import Side
 from transformer_jax.data.codecs.codebook import read_codes
 from transformer_jax.data.codecs.patches import Form, Patches
 from transformer_jax.data.random import Draw
 from transformer_jax.decoding.inputs import read
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.models.model import Model
 
 _PLACES = 2**14  # of a batch, at most
@@ -24,8 +24,12 @@ _PLACES = 2**14  # of a batch, at most
 class PictureCodes:
     """The interface of a `Codebook`, for codes that depend on the whole picture: see there."""
 
-    def __init__(self, model: Model, params: Any, codec: Patches, data: DataConfig) -> None:
-        self.model, self.params, self.codec, self._data = model, params, codec, data
+    def __init__(self, loaded: Loaded) -> None:
+        codec = loaded.codecs.tgt
+        assert isinstance(codec, Patches)
+        self.model, self.params, self.codec, self._data = (
+            loaded.model, loaded.params, codec, loaded.data
+        )  # fmt: skip
 
     @property
     def form(self) -> Form:
@@ -72,18 +76,19 @@ class PictureCodes:
         return np.concatenate(found)
 
 
-def picture_codes(model: Model, params: Any, codec: Any, data: DataConfig) -> PictureCodes:
+def picture_codes(loaded: Loaded) -> PictureCodes:
     """Return the codes of a model.
 
     Raises:
       UserError: if the model has none.
     """
-    if model.config.architecture != "autoencoder":
+    architecture = loaded.model.config.architecture
+    if architecture != "autoencoder":
         raise UserError(
-            f"config.model.architecture={model.config.architecture!r}: such a model has no codes "
+            f"config.model.architecture={architecture!r}: such a model has no codes "
             "of pictures; train an 'autoencoder', as configs/picture_codes.py does"
         )
-    return PictureCodes(model, params, codec, data)
+    return PictureCodes(loaded)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

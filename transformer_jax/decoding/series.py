@@ -10,45 +10,37 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.codecs.series import Series
-from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.models.model import Model
 from transformer_jax.nn.distributions import DISTRIBUTIONS
 
 _ROWS = 512  # of a batch, at most
 
 
-def forecasts(
-    model: Model, params: Any, config: ObjectiveConfig, items: TokenStore
-) -> Float[np.ndarray, "n T K"]:
+def forecasts(loaded: Loaded, items: TokenStore) -> Float[np.ndarray, "n T K"]:
     """Return the parameters of the distribution of each number after each window, in standard
     deviations from the training mean.
 
     Raises:
       UserError: if the model does not forecast.
     """
-    objective = objective_named(config.name)
-    if "forecast" not in objective.predicts:
-        raise UserError(f"config.objective.name={config.name!r}: such a model forecasts no series")
+    config = loaded.objective
+    if "forecast" not in loaded.task.predicts:
+        raise loaded.refusal("forecasts no series")
     found, rows = [], min(_ROWS, len(items))
     for start in range(0, len(items), rows):
         placement = one_per_row(np.arange(start, min(start + rows, len(items))))
-        batch = objective.examples(items, placement, rows, config.window, config.horizon)
+        batch = loaded.task.examples(items, placement, rows, config.window, config.horizon)
         batch = jax.tree.map(jnp.asarray, batch)
-        found.append(np.asarray(_said(model, params, batch))[: len(placement.pairs)])
+        found.append(np.asarray(_said(loaded.model, loaded.params, batch))[: len(placement.pairs)])
     return np.concatenate(found)
 
 
 def ahead(
-    model: Model,
-    params: Any,
-    codec: Series,
-    config: ObjectiveConfig,
-    distribution: str,
-    series: Sequence[np.ndarray],
+    loaded: Loaded, series: Sequence[np.ndarray]
 ) -> list[tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "T C 9"] | None]]:
     """Return the forecast after each series [L C], and the deciles of each number if there are any,
     in the unit of the series. Only its last `config.window` rows are read.
@@ -57,6 +49,9 @@ def ahead(
       UserError: if the model does not forecast, or a series is too short, has other channels, or a
         gap.
     """
+    codec, config = loaded.codecs.tgt, loaded.objective
+    if not isinstance(codec, Series):
+        raise loaded.refusal("forecasts nothing")
     scaled = codec.encode(series)
     for number, rows in enumerate(scaled, 1):
         if len(rows) < config.window:
@@ -64,11 +59,11 @@ def ahead(
                 f"series {number}: has {len(rows)} rows, and such a model reads {config.window}; "
                 "give more"
             )
-    kind = DISTRIBUTIONS[distribution]
+    kind = DISTRIBUTIONS[loaded.model.config.distribution]
     found = []
     for rows in scaled:
         items = _windows(rows[-config.window :], config.horizon)
-        said = forecasts(model, params, config, items)
+        said = forecasts(loaded, items)
         deciles = kind.quantiles(said)
         if deciles is not None:
             deciles = codec.unscaled(deciles.transpose(1, 2, 0)).transpose(0, 2, 1)

@@ -11,7 +11,6 @@ from transformer_jax.data import sources
 from transformer_jax.data.batches.batch import Ragged
 from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.series import Series
-from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.series import forecasts
@@ -43,7 +42,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     experiment = trained.experiment
     objective, season = experiment.objective, experiment.evaluation.season
     items = items_of(trained, corpus)
-    said = forecasts(trained.model, trained.params, objective, items)
+    said = forecasts(trained.loaded, items)
     distribution = DISTRIBUTIONS[experiment.model.distribution]
     true = np.concatenate([y for _, y in windows(items)])
     ridge = Ridge(items_of(trained, sources.load(experiment.data, "train", objective)))
@@ -121,10 +120,8 @@ def _details(scores: dict[str, float], season: int) -> list[str]:
 
 def items_of(trained: TrainedModel, corpus: Corpus) -> TokenStore:
     """Return the windows of a corpus."""
-    config, codec = trained.experiment.objective, trained.tokenizers.tgt
     nothing = Ragged.from_lists([[]] * len(corpus))
-    store = TokenStore(nothing, encoded(codec, corpus.tgt))
-    return objective_named(config.name).items(store, config, codec)
+    return trained.loaded.items(nothing, encoded(trained.tokenizers.tgt, corpus.tgt))
 
 
 def _drawn(

@@ -1,6 +1,7 @@
 """Evaluation of language models: loss, perplexity, bits per character and per byte."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.sources import Corpus
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.next_sentence import validated
 from transformer_jax.decoding.text.score import (
     backward_log_probs,
@@ -18,6 +20,7 @@ from transformer_jax.decoding.text.score import (
 from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.evaluation.validation import text_units
 
+_More = tuple[dict[str, float], list[dict[str, Any]]]  # scores, and what rows have of them
 _POSITIONS = 2**20  # to compute for a pseudo-perplexity; takes minutes with a small model
 
 
@@ -42,15 +45,14 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
             "cannot score an ensemble of language models: load one checkpoint of one --workdir"
         )
     experiment, codec = trained.experiment, trained.tokenizers.tgt
-    given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
-    found = validation_log_probs(*given)
+    found = validation_log_probs(trained.loaded, corpus.tgt)
     nll = -math.fsum(map(math.fsum, found))
     tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
     rows = [{"line": number, **_summed("", x)} for number, x in enumerate(found, 1)]
     if experiment.objective.record.also is not None:
-        more, of_rows = ALSO[experiment.objective.record.also](*given)
+        more, of_rows = ALSO[experiment.objective.record.also](trained.loaded, corpus.tgt)
         values |= more
         rows = [row | x for row, x in zip(rows, of_rows, strict=True)]
     units = text_units(experiment, codec, corpus)
@@ -78,26 +80,25 @@ def _summed(prefix: str, log_probs: np.ndarray) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _backward(*given: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def _backward(loaded: Loaded, texts: Sequence[str]) -> _More:
     """Return the scores of each piece given those after it, and what rows have of them."""
-    behind = backward_log_probs(*given)
+    behind = backward_log_probs(loaded, texts)
     loss = -float(np.concatenate(behind).mean())
     values = {"backward_loss": loss, "backward_perplexity": math.exp(min(loss, 700.0))}
     return values, [_summed("backward_", x) for x in behind]
 
 
-def _pseudo(*given: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def _pseudo(loaded: Loaded, texts: Sequence[str]) -> _More:
     """Return the score of each piece masked alone, in some windows, and what rows have of it."""
-    model, params, codec, objective, texts = given
-    alone = pseudo_log_probs(model, params, codec, objective, texts, _POSITIONS)
+    alone = pseudo_log_probs(loaded, texts, _POSITIONS)
     loss = -float(np.concatenate(alone).mean())
     values = {"pseudo_perplexity": math.exp(min(loss, 700.0))}
     return values, [_summed("pseudo_", x) for x in alone]
 
 
-def _next_sentence(*given: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def _next_sentence(loaded: Loaded, texts: Sequence[str]) -> _More:
     """Return the scores of predicting next sentences, and what rows have of them."""
-    right = np.log(0.5) < (said := validated(*given))
+    right = np.log(0.5) < (said := validated(loaded, texts))
     values = {
         "next_sentence_loss": -float(said.mean()),
         "next_sentence_accuracy": 100 * float(right.mean()),

@@ -129,6 +129,6 @@ def _attention(trained: TrainedModel, source: str, found: Translation) -> dict[s
     most = min(_MOST_PIECES, trained.translator().longest)
     if not found.ids or max(len(ids), len(found.ids)) > most:
         return None
-    seen = cross_attention(trained.model, trained.params, trained.tokenizers, ids, found.ids)
+    seen = cross_attention(trained.loaded, ids, found.ids)
     weights = (1000 * seen.weights).round().astype(int).tolist()
     return {"source": seen.source, "target": seen.target, "weights": weights}

@@ -26,8 +26,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     """
     if isinstance(trained, TrainedEnsemble):
         raise UserError("cannot score an ensemble of taggers: load one checkpoint of one --workdir")
-    given = trained.model, trained.params, trained.tokenizers, trained.experiment.objective
-    found = tag(*given, corpus.src, corpus.tgt)
+    found = tag(trained.loaded, corpus.src, corpus.tgt)
     references = [words_in(line) for line in corpus.tgt]
     hypotheses = [one.labels for one in found]
     true, said = ([x for labels in side for x in labels] for side in (references, hypotheses))

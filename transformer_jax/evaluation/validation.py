@@ -23,6 +23,7 @@ from transformer_jax.data.objectives.labelling import CHOICES
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.store.token_store import Selection, TokenStore
 from transformer_jax.data.texts import spread
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.evaluation.metrics import interval, score, unsuited
 from transformer_jax.models import lora
@@ -65,8 +66,8 @@ def make_validation(
             cache_block=DecodingConfig.cache_block, shortlist=0,
         )  # fmt: skip
         vectors = isinstance(tokenizers.src, VectorCodec)
-        given = [lora.plain(model)], tokenizers, experiment.objective, data, greedy
-        translator = make_writer(*given, warn=False, cut=vectors)
+        loaded = Loaded(lora.plain(model), None, tokenizers, experiment.objective, data)
+        translator = make_writer(loaded, greedy, warn=False, cut=vectors)
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, plus a single shape for anything longer than all of them.
     longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())

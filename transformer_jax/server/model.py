@@ -11,9 +11,6 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.choices.searches import GREEDY
 from transformer_jax.config.convert import parse
-from transformer_jax.data.batches.batch import Ragged
-from transformer_jax.data.codecs.codec import special_of
-from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, Generator
@@ -28,7 +25,6 @@ from transformer_jax.decoding.text.live import (
 from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score_texts
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation
-from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.server.processes.pool import SearchPool
 from transformer_jax.server.settings import Settings
 from transformer_jax.server.tickets import Stream
@@ -58,7 +54,7 @@ class Served:
     ) -> None:  # fmt: skip
         objective = trained.experiment.objective
         self.trained, self.decoding, self._settings = trained, decoding, settings
-        trained._check_text("serve")
+        trained.loaded.check_text("serve")
         self.translates = objective.translates
         self.generates = objective.record.prompt is not None
         if not self.translates and not self.generates:
@@ -72,7 +68,6 @@ class Served:
             trained.model, trained.params
         )  # fmt: skip
         self._lock = threading.Lock()
-        self._translators: dict[int, Translator] = {}
         self.plans = {kind: self._plan(kind) for kind in self._kinds()}
         made = LocalStreams(self.plans) if pool is None else pool.add(self.plans)
         self.streams: Mapping[str, Stream] = made.streams
@@ -109,7 +104,9 @@ class Served:
             if self.aligns:
                 self._aligned([ids], [[Translation("", found, 0.0)]])
             if self.scores and length < 2 * read:
-                self._scored([ids], [ids])
+                loaded = self.trained.loaded
+                src = [] if loaded.objective.one_sided else [ids]
+                log_probs_of(loaded, src, [ids], TOKENS)
 
     @property
     def positions(self) -> int | None:
@@ -132,17 +129,9 @@ class Served:
           UserError: if the search keeps fewer.
         """
         with self._lock:
-            if n_best not in self._translators:
-                trained, experiment = self.trained, self.trained.experiment
-                writer = make_writer(
-                    trained._models, trained.tokenizers, experiment.objective, experiment.data,
-                    self.decoding, n_best, warn=False,
-                    draft=trained._beside.draft(self.decoding, experiment),
-                    lexicon=trained._beside.lexicon(self.decoding, trained.path),
-                )  # fmt: skip
-                assert isinstance(writer, Translator)  # CTC models are refused above
-                self._translators[n_best] = writer
-            return self._translators[n_best]
+            writer = self.trained.translator(self.decoding, n_best, warn=False)
+        assert isinstance(writer, Translator)  # CTC models are refused above
+        return writer
 
     def generator(self, fields: dict[str, Any], n: int) -> Generator:
         """Return the Generator for `n` texts, with some decoding fields changed.
@@ -181,32 +170,23 @@ class Served:
         parts = [Sentence(ids, 1) for ids in sources]
         self.translator(1).align(self.trained.params, parts, found, TOKENS)
 
-    def _scored(self, sources: Sequence, targets: Sequence) -> None:
-        objective, pair = self.trained.experiment.objective, self.trained.tokenizers
-        src = Ragged.from_lists([] if objective.one_sided else list(sources))
-        store = TokenStore(src, Ragged.from_lists(list(targets)), special_of(pair.tgt))
-        log_probs_of(self.trained.model, self.trained.params, objective, store, TOKENS)
-
     def scored(self, sources: Sequence[str], targets: Sequence[str] | None) -> list:
         """Return the scores of texts, or of translations of sources; for the search thread.
 
         Raises:
           UserError: if one is too long.
         """
-        trained, objective = self.trained, self.trained.experiment.objective
-        model = trained.model, trained.params
+        loaded = self.trained.loaded
         if targets is None:
-            codec = trained.tokenizers.tgt
-            return score_texts(*model, codec, objective, sources, TOKENS)
-        most = objective.cut_at(trained.experiment.data)
+            return score_texts(loaded, sources, TOKENS)
         for name, texts, codec in zip(("source", "target"), (sources, targets),
-                                      trained.tokenizers, strict=True):  # fmt: skip
+                                      loaded.codecs, strict=True):  # fmt: skip
             longest = max(map(len, codec.encode(texts)))
-            if longest > self.longest and (name == "target" or most is None):
+            if longest > self.longest and (name == "target" or loaded.cut_at is None):
                 raise UserError(
                     f"{name}: {longest} pieces, at most {self.longest} allowed; shorten it"
                 )
-        return score_pairs(*model, trained.tokenizers, sources, targets, TOKENS, objective, most)
+        return score_pairs(loaded, sources, targets, TOKENS)
 
     def prompting(
         self, generator: Generator, prompt: str, max_tokens: int | None, n: int, number: int,

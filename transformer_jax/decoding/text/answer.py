@@ -9,14 +9,11 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Batch, Ragged
-from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.objectives.answering import Windows
 from transformer_jax.data.sources.questions import Asked
 from transformer_jax.data.store.encoding import encode_words
-from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.models.model import Model
 
@@ -32,10 +29,7 @@ class Found(NamedTuple):
 
 
 def answers(
-    model: Model,
-    params: Any,
-    tokenizers: TokenizerPair,
-    config: ObjectiveConfig,
+    loaded: Loaded,
     lines: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> list[Found]:
@@ -44,18 +38,18 @@ def answers(
     Raises:
       UserError: if the model does not answer questions, or a question or context is empty.
     """
-    objective, asked = objective_named(config.name), [Asked.read(line) for line in lines]
-    if "span" not in objective.predicts:
-        raise UserError(f"config.objective.name={config.name!r}: such a model answers no question")
+    if "span" not in loaded.task.predicts:
+        raise loaded.refusal("answers no question")
+    asked = [Asked.read(line) for line in lines]
     for number, one in enumerate(asked, 1):
         if not one.question.strip() or not one.units:
             raise UserError(f"answer: question {number} or its context is empty")
-    parts = encode_words(tokenizers.src, [part for one in asked for part in one.parts()])
+    parts = encode_words(loaded.codecs.src, [part for one in asked for part in one.parts()])
     nowhere = Ragged.from_lists([[len(one.units), 0, 0] for one in asked])  # placeholders: not read
-    items = objective.items(TokenStore(Ragged.from_lists(parts), nowhere), config, tokenizers.src)
+    items = loaded.items(Ragged.from_lists(parts), nowhere)
     assert isinstance(items, Windows)
     found = [Found("", 0, -np.inf)] * len(asked)
-    for item, row, _ in each_item(_log_probs, model, params, objective, items, tokens_per_batch):
+    for item, row, _ in each_item(_log_probs, loaded, items, tokens_per_batch):
         line, before = int(items.line[item]), int(items.before[item])
         first, last, log_prob = _best(items, item, row)
         if log_prob > found[line].log_prob:

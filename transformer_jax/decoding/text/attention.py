@@ -11,9 +11,10 @@ import numpy as np
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.batches.batch import Batch
-from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.texts import first_difference
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.stepper import has_attention, stepper_of
 from transformer_jax.decoding.text.teacher_forced import each_pair
 from transformer_jax.models.model import Model
@@ -31,40 +32,29 @@ class CrossAttention(NamedTuple):
     alignments: Alignments  # see `align`
 
 
-def cross_attention(
-    model: Model,
-    params: Any,
-    tokenizers: TokenizerPair,
-    source: Sequence[int],
-    target: Sequence[int],
-) -> CrossAttention:
+def cross_attention(loaded: Loaded, source: Sequence[int], target: Sequence[int]) -> CrossAttention:
     """Return the cross-attention of a pair given as ids; the source ends in EOS."""
-    check_attention(model, params, "a plot of attention")
-    special = special_of(tokenizers.tgt)
-    ((_, weights),) = each_pair(_by_layer, model, params, [source], [target], 1, special)
+    check_attention(loaded.model, loaded.params, "a plot of attention")
+    ((_, weights),) = each_pair(_by_layer, loaded, [source], [target], 1)
     weights = weights[:, :, : len(target), : len(source)]
     return CrossAttention(
         weights,
-        tokenizers.src.pieces(source),
-        tokenizers.tgt.pieces(target),
-        align(weights[-1].mean(0), tokenizers, source, target),
+        loaded.codecs.src.pieces(source),
+        loaded.codecs.tgt.pieces(target),
+        align(weights[-1].mean(0), loaded.codecs, source, target),
     )
 
 
 def alignments(
-    model: Model,
-    params: Any,
-    tokenizers: TokenizerPair,
+    loaded: Loaded,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     tokens_per_batch: int = 4096,
 ) -> list[Alignments]:
     """Return the word alignments of pairs given as ids; the sources end in EOS."""
     found: list[Alignments] = [[] for _ in sources]
-    given = model, params, sources, targets, tokens_per_batch, special_of(tokenizers.tgt)
-    rows = each_pair(_mean_of_last_layer, *given)
-    for pair, weights in rows:
-        found[pair] = align(weights, tokenizers, sources[pair], targets[pair])
+    for pair, weights in each_pair(_mean_of_last_layer, loaded, sources, targets, tokens_per_batch):
+        found[pair] = align(weights, loaded.codecs, sources[pair], targets[pair])
     return found
 
 

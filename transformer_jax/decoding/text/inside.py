@@ -12,14 +12,12 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Batch, Ragged, Side, one_per_row
-from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
-from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import OBJECTIVES, Objective, objective_named
-from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.decoding.text.teacher_forced import check_positions
 from transformer_jax.models.layers import Layer
-from transformer_jax.models.model import Model
 from transformer_jax.models.network import Network
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.mixers.attention import Attention
@@ -37,14 +35,7 @@ class Inside(NamedTuple):
     cross_attention: np.ndarray | None  # [L N T S], over what an encoder has read
 
 
-def inside(
-    model: Model,
-    params: Any,
-    tokenizers: TokenizerPair,
-    objective: ObjectiveConfig,
-    source: Any,
-    target: str | None,
-) -> dict[str, Inside]:
+def inside(loaded: Loaded, source: Any, target: str | None) -> dict[str, Inside]:
     """Return the internals of each stack, "encoder" or "decoder" or both, as it reads a text, or
     what a vector codec takes.
 
@@ -53,6 +44,7 @@ def inside(
         has more pieces than the model has positions for, or the model does not read its text as it
         is.
     """
+    model, objective = loaded.model, loaded.objective
     if objective.record.paired:
         raise UserError("inside: such a model reads two texts at a time; see classify")
     if OBJECTIVES[objective.kind].strict or not isinstance(model, Network):
@@ -69,16 +61,16 @@ def inside(
             if target is None
             else "inside: such a model reads one text; give no translation"
         )
-    batch = _batch(tokenizers, objective, source, target)
+    batch = _batch(loaded, source, target)
     sides = [side for side in (batch.src, batch.tgt) if side is not None]
     for side in sides:
         if not side.inputs.shape[1]:
             raise UserError("inside: the input is empty, or shorter than a frame; give more")
         if side.inputs.ndim == 2:  # pieces, not vectors
             check_positions(model.config, side.inputs.shape[1])
-    stacks = _watched(model, params, batch)
+    stacks = _watched(model, loaded.params, batch)
     names = model.config.stacks
-    codecs = [tokenizers.src if side is batch.src else tokenizers.tgt for side in sides]
+    codecs = [loaded.codecs.src if side is batch.src else loaded.codecs.tgt for side in sides]
     return {
         name: Inside(_pieces(codec, side, len(stack[1])), *stack)
         for name, stack, side, codec in zip(names, stacks, sides, codecs, strict=False)
@@ -93,41 +85,33 @@ def _pieces(codec: Codec, side: Side, count: int) -> list[str]:
     return [*map(str, range(count - len(pieces))), *pieces]  # vectors may precede a text
 
 
-def _batch(
-    tokenizers: TokenizerPair, config: ObjectiveConfig, source: Any, target: str | None
-) -> Batch:
+def _batch(loaded: Loaded, source: Any, target: str | None) -> Batch:
     """Return one row without padding; pieces are those of training, and none is hidden."""
-    objective = objective_named(config.name)
-    frame = objective.frame(config)
+    (reads, writes), config = loaded.codecs, loaded.objective
+    frame = loaded.task.frame(config)
     # A text that is read as one: the objective truncates it as in training.
     whole = config.labels and frame.cut == "line"
-    if isinstance(tokenizers.src, VectorCodec) or whole:
-        tgt = [[0]] if target is None else tokenizers.tgt.encode([target])
-        special = special_of(tokenizers.tgt)
-        store = TokenStore(encoded(tokenizers.src, [source]), Ragged.from_lists(tgt), special)
-        return _one(objective, store, config, tokenizers)
+    if isinstance(reads, VectorCodec) or whole:
+        tgt = [[0]] if target is None else writes.encode([target])
+        return _one(loaded, encoded(reads, [source]), Ragged.from_lists(tgt))
     if target is None:
-        (ids,) = tokenizers.src.encode([source], True, frame.eos)
+        (ids,) = reads.encode([source], True, frame.eos)
         row = np.asarray([ids], np.int32)
         side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
         if config.kind in PROMPTS:
             return Batch(None, side._replace(rank=np.zeros_like(row)), {})  # as of a prompt
         two = np.ones((1, 2), np.int32)  # for predictions about a text: the two ends of a span
         return Batch(side, Side(two, np.arange(2, dtype=np.int32)[None], two), {})
-    src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
-    special = special_of(tokenizers.tgt)
-    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
-    shown = "translate" if config.record.text else config.name  # nothing is hidden
-    return _one(objective_named(shown), store, config, tokenizers)
+    if config.record.text:  # nothing is hidden
+        loaded = dataclasses.replace(loaded, objective=ObjectiveConfig("translate"))
+    return _one(loaded, *map(Ragged.from_lists, (reads.encode([source]), writes.encode([target]))))
 
 
-def _one(
-    objective: Objective, store: TokenStore, config: ObjectiveConfig, tokenizers: TokenizerPair
-) -> Batch:
-    """Return the only example of a store, without padding."""
-    items = objective.items(store, config, tokenizers.src)
+def _one(loaded: Loaded, src: Ragged, tgt: Ragged) -> Batch:
+    """Return the only example of a source and a target, without padding."""
+    items = loaded.items(src, tgt)
     lengths = [int(side[0]) for side in items.lengths]
-    return objective.examples(items, one_per_row(np.arange(1)), 1, lengths[0], lengths[1])
+    return loaded.task.examples(items, one_per_row(np.arange(1)), 1, lengths[0], lengths[1])
 
 
 def _watched(model: Network, params: Any, batch: Batch) -> list[tuple]:

@@ -10,35 +10,26 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Batch, Ragged
-from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.objectives.next_sentence import segments
 from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.score import validation_items
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.models.model import Model
 
 
 def validated(
-    model: Model,
-    params: Any,
-    codec: Codec,
-    objective: ObjectiveConfig,
+    loaded: Loaded,
     texts: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> np.ndarray:
     """Return the log-probability of the true label of each validation pair [n]."""
-    items = validation_items(codec, objective, texts)
-    return _log_probs(model, params, objective, items, tokens_per_batch)
+    return _log_probs(loaded, validation_items(loaded, texts), tokens_per_batch)
 
 
 def follows(
-    model: Model,
-    params: Any,
-    codec: Codec,
-    objective: ObjectiveConfig,
+    loaded: Loaded,
     first: Sequence[str],
     second: Sequence[str],
     tokens_per_batch: int = 4096,
@@ -48,11 +39,11 @@ def follows(
     Raises:
       UserError: if the model does not predict it, or a text is empty.
     """
-    if "next_sentence" not in objective_named(objective.name).predicts:
-        raise UserError(
-            f"config.objective.name={objective.name!r}: such a model does not say whether one text "
-            "follows another; train with 'masked_lm_nsp'"
+    if "next_sentence" not in loaded.task.predicts:
+        raise loaded.refusal(
+            "does not say whether one text follows another; train with 'masked_lm_nsp'"
         )
+    codec, objective = loaded.codecs.tgt, loaded.objective
     half = (objective.window - 3) // 2
     one = [ids[-half:] for ids in codec.encode(first, eos=False)]
     two = [ids[:half] for ids in codec.encode(second, eos=False)]
@@ -62,15 +53,12 @@ def follows(
     both = Ragged.from_lists([[*a, *b] for a, b in zip(one, two, strict=True)])
     items = segments(both, np.array([len(ids) for ids in one]), objective, codec)
     items.alone = np.full(len(both.lengths), -1)  # no place
-    return np.exp(_log_probs(model, params, objective, items, tokens_per_batch)).tolist()
+    return np.exp(_log_probs(loaded, items, tokens_per_batch)).tolist()
 
 
-def _log_probs(
-    model: Model, params: Any, config: ObjectiveConfig, items: TokenStore, tokens_per_batch: int
-) -> np.ndarray:
+def _log_probs(loaded: Loaded, items: TokenStore, tokens_per_batch: int) -> np.ndarray:
     found = np.zeros(len(items))
-    given = model, params, objective_named(config.name), items, tokens_per_batch
-    for item, row, _ in each_item(_of_truth, *given):
+    for item, row, _ in each_item(_of_truth, loaded, items, tokens_per_batch):
         found[item] = row[0]
     return found
 

@@ -1,9 +1,9 @@
 """Log-probabilities of given translations, or of given texts."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +12,11 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Batch, Ragged
-from transformer_jax.data.codecs.codec import Codec, shortened, special_of
-from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import objective_named
+from transformer_jax.data.codecs.codec import Codec, shortened
 from transformer_jax.data.objectives.masked_lm import one_by_one
 from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.models.model import Model
 
@@ -71,35 +69,26 @@ class TextScore(NamedTuple):
 
 
 def score_pairs(
-    model: Model,
-    params: Any,
-    tokenizers: TokenizerPair,
-    src: Sequence[str],
-    tgt: Sequence[str],
-    tokens_per_batch: int = 4096,
-    objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
-    cut_at: int | None = None,
+    loaded: Loaded, src: Sequence[str], tgt: Sequence[str], tokens_per_batch: int = 4096
 ) -> list[PairScore]:
-    """Return the log-probabilities of each target's pieces, given its source, cut at `cut_at`."""
-    sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
-    if cut_at is not None:
-        sources = [shortened(ids, cut_at) for ids in sources]
-    read, written = map(Ragged.from_lists, (sources, targets))
-    store = TokenStore(read, written, special_of(tokenizers.tgt))
-    found = log_probs_of(model, params, objective, store, tokens_per_batch)
+    """Return the log-probabilities of each target's pieces, given its source, which is cut as in
+    training.
+    """
+    if not src:
+        return []
+    reads, writes = loaded.codecs
+    sources, targets, most = reads.encode(src), writes.encode(tgt), loaded.cut_at
+    if most is not None:
+        sources = [shortened(ids, most) for ids in sources]
+    found = log_probs_of(loaded, sources, targets, tokens_per_batch)
     return [
-        PairScore(ids, log_probs.tolist(), tokenizers.tgt.pieces(ids))
+        PairScore(ids, log_probs.tolist(), writes.pieces(ids))
         for ids, log_probs in zip(targets, found, strict=True)
     ]
 
 
 def score_texts(
-    model: Model,
-    params: Any,
-    codec: Codec,
-    objective: ObjectiveConfig,
-    texts: Sequence[str],
-    tokens_per_batch: int = 4096,
+    loaded: Loaded, texts: Sequence[str], tokens_per_batch: int = 4096
 ) -> list[TextScore]:
     """Return the log-probability of each piece of each text, given those before it.
 
@@ -109,11 +98,10 @@ def score_texts(
     Raises:
       UserError: if the objective does not predict every piece.
     """
+    codec, objective = loaded.codecs.tgt, loaded.objective
     if not objective.record.likelihood:
-        raise UserError(
-            f"config.objective.name={objective.name!r}: such a model "
-            f"{objective.record.predicts}, and gives no probability of a text; "
-            "see validation_loss"
+        raise loaded.refusal(
+            f"{objective.record.predicts}, and gives no probability of a text; see validation_loss"
         )
     if not texts:
         return []
@@ -123,11 +111,11 @@ def score_texts(
             "leave it out"
         )
     if objective.document == "joined":
-        objective = dataclasses.replace(objective, document="line")
-    frame = objective_named(objective.name).frame(objective)
+        objective = replace(objective, document="line")
+        loaded = replace(loaded, objective=objective)
+    frame = loaded.task.frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
-    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded), special_of(codec))
-    parts = log_probs_of(model, params, objective, store, tokens_per_batch)
+    parts = log_probs_of(loaded, [], encoded, tokens_per_batch)
     joined = np.concatenate([*parts, np.zeros(0)])  # windows are in the order of the texts
     labels = [ids[1:] for ids in encoded]
     ends = np.cumsum([len(ids) for ids in labels])[:-1]
@@ -152,51 +140,33 @@ def _units(
 
 
 def validation_log_probs(
-    model: Model,
-    params: Any,
-    codec: Codec,
-    objective: ObjectiveConfig,
-    texts: Sequence[str],
-    tokens_per_batch: int = 4096,
+    loaded: Loaded, texts: Sequence[str], tokens_per_batch: int = 4096
 ) -> list[np.ndarray]:
     """Return the log-probability of each piece predicted in validation, where texts may be joined,
     masked, noised or missing spans; by window.
     """
-    items = validation_items(codec, objective, texts)
-    return _of_items(model, params, objective, items, tokens_per_batch)
+    return _of_items(loaded, validation_items(loaded, texts), tokens_per_batch)
 
 
 def backward_log_probs(
-    model: Model,
-    params: Any,
-    codec: Codec,
-    objective: ObjectiveConfig,
-    texts: Sequence[str],
-    tokens_per_batch: int = 4096,
+    loaded: Loaded, texts: Sequence[str], tokens_per_batch: int = 4096
 ) -> list[np.ndarray]:
     """Return the log-probability of each piece given those after it, for a model that reads from
     both ends; by window.
     """
-    items = validation_items(codec, objective, texts)
-    return _of_items(model, params, objective, items, tokens_per_batch, _backward)
+    return _of_items(loaded, validation_items(loaded, texts), tokens_per_batch, _backward)
 
 
 def pseudo_log_probs(
-    model: Model,
-    params: Any,
-    codec: Codec,
-    objective: ObjectiveConfig,
-    texts: Sequence[str],
-    most: int,
-    tokens_per_batch: int = 4096,
+    loaded: Loaded, texts: Sequence[str], most: int, tokens_per_batch: int = 4096
 ) -> list[np.ndarray]:
     """Return the log-probability of each piece of some windows with only itself hidden: the terms
     of the pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659); by window, none for the
     others. See `one_by_one`.
     """
-    items = validation_items(codec, objective, texts)
+    items = validation_items(loaded, texts)
     alone = one_by_one(items, most)
-    found = _of_items(model, params, objective, alone, tokens_per_batch)
+    found = _of_items(loaded, alone, tokens_per_batch)
     # An empty window begins where the next one does, and comes before it.
     window = {begin: i for i, begin in enumerate(items.src.starts.tolist())}
     parts: list[list[np.ndarray]] = [[np.zeros(0)] for _ in range(len(items))]
@@ -205,37 +175,30 @@ def pseudo_log_probs(
     return [np.concatenate(part) for part in parts]
 
 
-def validation_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+def validation_items(loaded: Loaded, texts: Sequence[str]) -> TokenStore:
     """Return the items that some texts are cut into."""
-    objective = objective_named(config.name)
-    frame = objective.frame(config)
-    encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))
-    store = TokenStore(Ragged.from_lists([]), encoded, special_of(codec))
-    return objective.items(store, config, codec)
+    frame = loaded.task.frame(loaded.objective)
+    encoded = loaded.codecs.tgt.encode(texts, frame.bos, frame.eos)
+    return loaded.items(Ragged.from_lists([]), Ragged.from_lists(encoded))
 
 
 def log_probs_of(
-    model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
-) -> list[np.ndarray]:
+    loaded: Loaded, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]],
+    tokens_per_batch: int,
+) -> list[np.ndarray]:  # fmt: skip
     """Return the log-probabilities (nats) of what is predicted in each item that the objective
-    makes of a store, in batches of `tokens_per_batch` positions.
+    makes of encoded sources, none if there is one side, and targets, in batches of
+    `tokens_per_batch` positions.
     """
-    items = objective_named(config.name).items(store, config)
-    return _of_items(model, params, config, items, tokens_per_batch)
+    items = loaded.items(Ragged.from_lists(src), Ragged.from_lists(tgt))
+    return _of_items(loaded, items, tokens_per_batch)
 
 
 def _of_items(
-    model: Model,
-    params: Any,
-    config: ObjectiveConfig,
-    items: TokenStore,
-    tokens_per_batch: int,
-    log_probs: Any = None,
+    loaded: Loaded, items: TokenStore, tokens_per_batch: int, log_probs: Any = None
 ) -> list[np.ndarray]:
-    objective = objective_named(config.name)
-    found = [np.zeros(0)] * len(items)
-    given = model, params, objective, items, tokens_per_batch
-    for item, row, predicted in each_item(log_probs or _log_probs, *given):
+    found, compute = [np.zeros(0)] * len(items), log_probs or _log_probs
+    for item, row, predicted in each_item(compute, loaded, items, tokens_per_batch):
         found[item] = row[predicted]
     return found
 

@@ -9,14 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
-from transformer_jax.base.errors import UserError
-from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Batch, Ragged
-from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources.labelled import words_of
 from transformer_jax.data.store.encoding import encode_words
-from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.models.model import Model
 
@@ -30,10 +26,7 @@ class Said(NamedTuple):
 
 
 def tag(
-    model: Model,
-    params: Any,
-    tokenizers: TokenizerPair,
-    config: ObjectiveConfig,
+    loaded: Loaded,
     texts: Sequence[str],
     given: Sequence[str] | None = None,
     tokens_per_batch: int = 4096,
@@ -43,21 +36,15 @@ def tag(
     Raises:
       UserError: if the model does not label words.
     """
-    objective = objective_named(config.name)
-    if "tags" not in objective.predicts:
-        raise UserError(
-            f"config.objective.name={config.name!r}: such a model predicts no labels of words"
-        )
+    if "tags" not in loaded.task.predicts:
+        raise loaded.refusal("predicts no labels of words")
     words = [words_of(text) for text in texts]
-    codec = tokenizers.tgt
+    reads, codec = loaded.codecs
     labels = [[0] * len(row) for row in words] if given is None else codec.encode(given)
-    ids = encode_words(tokenizers.src, [word for row in words for word in row])
-    store = TokenStore(Ragged.from_lists(ids), Ragged.from_lists(labels))
-    items = objective.items(store, config, tokenizers.src)
+    ids = encode_words(reads, [word for row in words for word in row])
+    items = loaded.items(Ragged.from_lists(ids), Ragged.from_lists(labels))
     found = [np.zeros((0, 3))] * len(items)
-    for item, row, predicted in each_item(
-        _of_words, model, params, objective, items, tokens_per_batch
-    ):
+    for item, row, predicted in each_item(_of_words, loaded, items, tokens_per_batch):
         found[item] = row[predicted]
     joined = np.concatenate([*found, np.zeros((0, 3))])  # items are in the order of the texts
     ends = np.cumsum([len(row) for row in words])[:-1]

@@ -1,42 +1,42 @@
 """Teacher forcing: running a model on given texts, in batches of few shapes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.base.vocabulary import OURS, Special
-from transformer_jax.config import ModelConfig
+from transformer_jax.config import ModelConfig, ObjectiveConfig
 from transformer_jax.data.batches.batch import Batch, Ragged
 from transformer_jax.data.batches.batching import fixed_batches
-from transformer_jax.data.objectives import OBJECTIVES, Objective
+from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.models.model import Model
 
 
 def each_pair(
     compute: Callable[[Model, Any, Batch], Any],
-    model: Model,
-    params: Any,
+    loaded: Loaded,
     src: Sequence[Sequence[int]],
     tgt: Sequence[Sequence[int]],
     tokens_per_batch: int,
-    special: Special = OURS,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (pair, its row of the array that `compute` returns for a batch); see `each_item`."""
-    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
-    translate = OBJECTIVES["translate"]
-    for pair, row, _ in each_item(compute, model, params, translate, store, tokens_per_batch):
+    """Yield (pair, its row of the array that `compute` returns for a batch); see `each_item`. Each
+    target is written from its source, whatever the objective.
+    """
+    loaded = replace(loaded, objective=ObjectiveConfig("translate"))
+    special = special_of(loaded.codecs.tgt)
+    items = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
+    for pair, row, _ in each_item(compute, loaded, items, tokens_per_batch):
         yield pair, row
 
 
 def each_item(
     compute: Callable[[Model, Any, Batch], Any],
-    model: Model,
-    params: Any,
-    objective: Objective,
+    loaded: Loaded,
     items: TokenStore,
     tokens_per_batch: int,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -52,13 +52,13 @@ def each_item(
     lengths = [16]
     while lengths[-1] < longest:  # doubling: few shapes to compile
         lengths.append(2 * lengths[-1])
-    check_positions(model.config, longest)
-    most = model.config.position_limit
+    check_positions(loaded.model.config, longest)
+    most = loaded.model.config.position_limit
     if most is not None:
         lengths = [*(length for length in lengths if length < most), most]
     for shape, placement in fixed_batches(items, lengths, tokens_per_batch, 1):
-        batch = objective.examples(items, placement, *shape)
-        rows = jax.device_get(compute(model, params, batch))
+        batch = loaded.task.examples(items, placement, *shape)
+        rows = jax.device_get(compute(loaded.model, loaded.params, batch))
         weights = batch.targets[batch.main].weight
         predicted = [np.flatnonzero(weight) for weight in weights]
         yield from zip(placement.pairs.tolist(), rows, predicted, strict=False)

@@ -16,8 +16,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.store.token_store import TokenStore
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.decoding.text.translation import Translation, on_one_line
@@ -90,10 +89,9 @@ class Transcriber:
     def _each(self, params: Any, src: Ragged) -> Iterator[tuple[int, np.ndarray]]:
         if not src.lengths.any():  # only sounds without a frame, whose transcriptions are empty
             return
-        objective = objective_named(self._objective.name)
+        loaded = Loaded(self._model, params, self._tokenizers, self._objective)
         nothing = Ragged.from_lists([[PAD]] * len(src.lengths))
-        items = objective.items(TokenStore(src, nothing), self._objective, self._tokenizers.src)
-        for number, row, _ in each_item(_best, self._model, params, objective, items, 4096):
+        for number, row, _ in each_item(_best, loaded, loaded.items(src, nothing), 4096):
             yield number, row
 
     def _said(self, row: np.ndarray) -> Translation:

@@ -17,6 +17,7 @@ from transformer_jax.data.codecs.codec import VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.constraints import CONSTRAINTS
@@ -179,7 +180,8 @@ class Translator(Lines):
         """Add alignments to translations, in batches of `most` positions."""
         sources = [part.ids for part, items in zip(parts, found, strict=True) for _ in items]
         targets = [item.ids for items in found for item in items]
-        aligned = iter(alignments(self.models[0], params, self._tokenizers, sources, targets, most))
+        loaded = Loaded(self.models[0], params, self._tokenizers)
+        aligned = iter(alignments(loaded, sources, targets, most))
         for items in found:
             items[:] = [item._replace(alignments=next(aligned)) for item in items]
 
