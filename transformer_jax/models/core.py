@@ -1,14 +1,15 @@
-"""The base of all models: their arguments, tables and dropout."""
+"""The base of all models: their arguments, tables and dropout; and of their steppers."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.base.arrays import Array, Float, Int
+from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Side
@@ -101,3 +102,32 @@ class Core(nn.Module):
     def new_dropout(self) -> Dropout:
         """Return the dropout of embeddings."""
         return Dropout(self.config.dropout_rate)
+
+
+class CoreStepper:
+    """A Stepper: see `models.model.Stepper`. Of a model whose `begin` returns the state before the
+    first step, with a field `shortlist`, and whose `extend` makes a step.
+    """
+
+    def __init__(self, model: Core, params: Any) -> None:
+        self._model, self._variables = model, {"params": params}
+        self._apply: Any = model.apply
+
+    def context(self, side: Side) -> Batch:
+        """See Stepper."""
+        return self._model.context(side)
+
+    def start(
+        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
+    ) -> Any:
+        """See Stepper."""
+        state = self._apply(self._variables, batch, width, length, reach, method="begin")
+        short = self._apply(self._variables, shortlist, method="shortlisted")
+        return replace(state, shortlist=short)
+
+    def step(
+        self, state: Any, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
+        active: Bool[Array, "B"],
+    ) -> tuple[Float[Array, "B W T V"], list[Array] | None, Any]:  # fmt: skip
+        """See Stepper."""
+        return self._apply(self._variables, state, tokens, positions, active, method="extend")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.data.batches.batch import Batch, Side
-from transformer_jax.models.encoder import HEADS, ClassHead, pool
+from transformer_jax.models.encoder import pool, set_class_heads
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory, Network, NetworkStepper
 from transformer_jax.nn.roles import LOGITS
@@ -40,10 +40,7 @@ class Decoder(Network):
             own = c.tied_embeddings == "none"
             self.output = self.new_embedding(size, LOGITS) if own else self.embedding
             self.logits_bias = self.new_logits_bias()
-        for name in (name for name in self.predicts if name in HEADS):
-            count = HEADS[name].choices
-            rows = "classes" if count is None else "choices"
-            setattr(self, f"{name}_head", ClassHead(c, count or self.tgt_vocab_size, rows))
+        set_class_heads(self)
         self.positions = self.new_positions()
         self.tgt_positions = self.positions
         self.input_norm = self.new_input_norm()

@@ -14,7 +14,7 @@ from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.core import Core
-from transformer_jax.models.encoder import HEADS, ClassHead, pool
+from transformer_jax.models.encoder import HEADS, chosen, pool, set_class_heads
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory
 from transformer_jax.nn.initializers import named, parameter
@@ -80,27 +80,17 @@ class Elmo(Core):
         if "tokens" in self.predicts:
             own = c.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size, LOGITS) if own else self.embedding
-        if self.chosen():
+        if chosen(self):
             self.mixture = Mixture(c.num_encoder_layers)
         if self.asks_of_texts():
             both = ("gates", "embed", "features")
             self.pooler = Project((2, c.d_model), (c.d_model,), both, self.dtype, role=HEAD)
-        for name in self.chosen():
-            kind = HEADS[name]
-            width = None if kind.of == "text" else 2 * c.d_model
-            rows = "classes" if kind.choices is None else "choices"
-            head = ClassHead(c, kind.choices or self.tgt_vocab_size, rows, width)
-            setattr(self, f"{name}_head", head)
-
-    @nn.nowrap
-    def chosen(self) -> list[str]:
-        """Return the names of the predictions that have a head in HEADS."""
-        return [name for name in self.predicts if name in HEADS]
+        set_class_heads(self, of_places=2 * c.d_model)
 
     @nn.nowrap
     def asks_of_texts(self) -> bool:
         """Whether anything is predicted about whole texts."""
-        return any(HEADS[name].of == "text" for name in self.chosen())
+        return any(HEADS[name].of == "text" for name in chosen(self))
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src
@@ -110,7 +100,7 @@ class Elmo(Core):
         if "tokens" in self.predicts:
             found["tokens"] = self.predicted(forward[-1])
             found["backward"] = self.predicted(backward[-1])
-        if not self.chosen():
+        if not chosen(self):
             return found
         pairs = zip(forward, backward, strict=True)
         features = self.dropout(self.mixture([jnp.stack(pair, axis=2) for pair in pairs]), train)
@@ -121,7 +111,7 @@ class Elmo(Core):
             pooled = pool(memory, batch.tgt, self.config.pooling)
             pooled = pooled.reshape(*pooled.shape[:2], 2, -1)
             pooled = self.dropout(jnp.tanh(self.pooler(pooled)), train)
-        for name in self.chosen():
+        for name in chosen(self):
             hidden = pooled if HEADS[name].of == "text" else places
             found[name] = Output(hidden, getattr(self, f"{name}_head")())
         return found

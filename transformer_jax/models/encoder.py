@@ -12,6 +12,7 @@ from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Side
+from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.move_head import MoveHead
 from transformer_jax.models.network import Memory, Network
@@ -86,6 +87,24 @@ HEADS = {
 _NEVER = -1e9  # the logit of a position in another segment
 
 
+def chosen(model: Core) -> list[str]:
+    """Return the names of a model's predictions that have a head in HEADS."""
+    return [name for name in model.predicts if name in HEADS]
+
+
+def set_class_heads(model: Core, of_places: int | None = None) -> None:
+    """Give a model a head for each prediction in HEADS, in its `setup`. `of_places` is the width of
+    what predictions that are not of texts are made from; None: d_model.
+    """
+    for name in chosen(model):
+        of, count = HEADS[name]
+        rows, width = "classes" if count is None else "choices", None if of == "text" else of_places
+        head: nn.Module = ClassHead(model.config, count or model.tgt_vocab_size, rows, width)
+        if of == "squares":
+            head = MoveHead(model.config, model.dtype)
+        setattr(model, f"{name}_head", head)
+
+
 class Encoder(Network):
     """Embedding, encoder, and a head for each prediction of the objective: see `HEADS`."""
 
@@ -121,23 +140,12 @@ class Encoder(Network):
         if "tokens" in self.predicts:
             own = self.config.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size, LOGITS) if own else self.embedding
-        for name in self.chosen():
-            kind, count = HEADS[name]
-            rows = "classes" if count is None else "choices"
-            head: nn.Module = ClassHead(self.config, count or self.tgt_vocab_size, rows)
-            if kind == "squares":
-                head = MoveHead(self.config, self.dtype)
-            setattr(self, f"{name}_head", head)
-
-    @nn.nowrap
-    def chosen(self) -> list[str]:
-        """Return the names of the predictions that have a head in HEADS."""
-        return [name for name in self.predicts if name in HEADS]
+        set_class_heads(self)
 
     @nn.nowrap
     def asks(self, *kinds: str) -> bool:
         """Whether any prediction is of one of these kinds."""
-        return any(HEADS[name].of in kinds for name in self.chosen())
+        return any(HEADS[name].of in kinds for name in chosen(self))
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src
@@ -151,7 +159,7 @@ class Encoder(Network):
             pooled = pool(memory, batch.tgt, self.config.pooling)
             pooled = jnp.tanh(self.pooler(pooled)) if self.config.pooler else pooled
             pooled = self.dropout(pooled, train)
-        for name in self.chosen():
+        for name in chosen(self):
             head, kind = getattr(self, f"{name}_head"), HEADS[name].of
             hidden = pooled if kind == "text" else self.dropout(x, train)
             if kind == "squares":

@@ -10,7 +10,7 @@ from flax import struct
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.data.batches.batch import Batch, Side
-from transformer_jax.models.core import Core
+from transformer_jax.models.core import Core, CoreStepper
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
@@ -168,31 +168,10 @@ class DecodeState:
     shortlist: Shortlist | None = None  # of the output
 
 
-class NetworkStepper:
-    """A Stepper: see `models.model.Stepper`."""
+class NetworkStepper(CoreStepper):
+    """The Stepper of a Network, whose states are those of its layers' caches."""
 
-    def __init__(self, model: Network, params: Any) -> None:
-        self._model, self._variables = model, {"params": params}
-        self._apply: Any = model.apply
-
-    def context(self, side: Side) -> Batch:
-        """See Stepper."""
-        return self._model.context(side)
-
-    def start(
-        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
-    ) -> DecodeState:
-        """See Stepper."""
-        state = self._apply(self._variables, batch, width, length, reach, method="begin")
-        short = self._apply(self._variables, shortlist, method="shortlisted")
-        return replace(state, shortlist=short)
-
-    def step(
-        self, state: DecodeState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
-        active: Bool[Array, "B"],
-    ) -> tuple[Float[Array, "B W T V"], list[Array] | None, DecodeState]:  # fmt: skip
-        """See Stepper."""
-        return self._apply(self._variables, state, tokens, positions, active, method="extend")
+    _model: Network
 
     def reorder(self, state: DecodeState, parents: Int[Array, "B W"]) -> DecodeState:
         """See Stepper."""

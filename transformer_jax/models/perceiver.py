@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.data.batches.batch import Batch, Side
-from transformer_jax.models.encoder import Encoder
+from transformer_jax.models.encoder import Encoder, chosen
 from transformer_jax.models.layers import CrossLayer
 from transformer_jax.models.model import Output
 from transformer_jax.models.network import Memory
@@ -51,7 +51,7 @@ class Perceiver(Encoder):
         if "tokens" in self.predicts:
             queries = self.query_positions.embed(jnp.asarray(src.pos), src.pos.shape[1])
             found["tokens"] = self.predicted(self._answered(queries, src, memory, train))
-        for name in self.chosen():
+        for name in chosen(self):
             assert batch.tgt is not None
             queries = jnp.broadcast_to(
                 self.class_query, (*batch.tgt.pos.shape, len(self.class_query))

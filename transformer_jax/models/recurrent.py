@@ -17,7 +17,7 @@ from flax import struct
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Side
-from transformer_jax.models.core import Core
+from transformer_jax.models.core import Core, CoreStepper
 from transformer_jax.models.encoder_decoder import set_embeddings
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
@@ -153,7 +153,7 @@ class RecurrentTranslator(Core):
         ids: Int[Array, "B W T"],
         pos: Int[Array, "B T"],
         active: Bool[Array, "B"],
-    ) -> tuple[Float[Array, "B W T V"], list[Array], "ReadState"]:
+    ) -> tuple[Float[Array, "B W T V"], list[Array] | None, "ReadState"]:
         """Extend every hypothesis by T tokens; see `Stepper.step`."""
         batch, width, new = ids.shape
 
@@ -170,7 +170,8 @@ class RecurrentTranslator(Core):
         x = self.decoder.predict(found, y).reshape(batch, width * new, -1)
         logits = self.logits(x, state.shortlist)
         trail = jax.tree.map(lambda x: x.reshape(batch, width, *x.shape[1:]), trail)
-        attention = [weights.reshape(batch, 1, width * new, -1)]
+        looks = self.config.source_attention != "none"
+        attention = [weights.reshape(batch, 1, width * new, -1)] if looks else None
         after = replace(state, decoder=state.decoder.follow(trail, active))
         return logits.reshape(batch, width, new, -1), attention, after
 
@@ -197,33 +198,8 @@ class ReadState:
     shortlist: Shortlist | None = None  # of the output
 
 
-class RecurrentStepper:
-    """A Stepper: see `models.model.Stepper`."""
-
-    def __init__(self, model: RecurrentTranslator, params: Any) -> None:
-        self._model, self._variables = model, {"params": params}
-        self._apply: Any = model.apply
-
-    def context(self, side: Side) -> Batch:
-        """See Stepper."""
-        return self._model.context(side)
-
-    def start(
-        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
-    ) -> ReadState:
-        """See Stepper."""
-        state = self._apply(self._variables, batch, width, length, reach, method="begin")
-        short = self._apply(self._variables, shortlist, method="shortlisted")
-        return replace(state, shortlist=short)
-
-    def step(
-        self, state: ReadState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
-        active: Bool[Array, "B"],
-    ) -> tuple[Float[Array, "B W T V"], list[Array] | None, ReadState]:  # fmt: skip
-        """See Stepper."""
-        found = self._apply(self._variables, state, tokens, positions, active, method="extend")
-        looks = self._model.config.source_attention != "none"
-        return found[0], found[1] if looks else None, found[2]
+class RecurrentStepper(CoreStepper):
+    """The Stepper of a RecurrentTranslator, whose states are those of its cells."""
 
     def reorder(self, state: ReadState, parents: Int[Array, "B W"]) -> ReadState:
         """See Stepper."""
