@@ -1,5 +1,6 @@
 """Checks that reject a value, and the bounds that all numbers have."""
 
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -32,12 +33,13 @@ def default_unless(
     """Reject values other than the default for these fields of a section of the manual, unless the
     condition holds; `otherwise` is an alternative remedy.
     """
-    for name in names:
+    for name in () if holds else names:
         value, default = getattr(config, name), type(config).__dataclass_fields__[name].default
         remedy = f"leave it at {default!r}" + (f", or {otherwise}" if otherwise else "")
-        check(holds or value == default, f"{name}={value!r}: {because}; {remedy}")
+        check(value == default, f"{name}={value!r}: {because}; {remedy}")
 
 
+@functools.lru_cache(maxsize=1024)
 def computed(value: float) -> float:
     """Return a number as programs compute with it: a whole one as it is, another as a float32, of
     which XLA takes those below the smallest normal one for 0.

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer_jax.config.bounds import check, computed, rounded
+from transformer_jax.base.errors import UserError
+from transformer_jax.config.bounds import computed, rounded
 
 _KEY = "declaration"
 Values = bool | tuple[Any, ...]  # all values of a number, flag or free text; some words; or none
@@ -52,6 +53,9 @@ class Declaration:
         return f"{low} and {high}"
 
 
+_UNDECLARED = Declaration()
+
+
 def number(default: Any, low: float, high: float, otherwise: str = "", **known: Any) -> Any:
     """Declare a number of at least `low` and at most `high`; None, where allowed, passes."""
     return _declared(default, Declaration(low, high, otherwise=otherwise, **known))
@@ -78,7 +82,7 @@ def _declared(default: Any, declaration: Declaration) -> Any:
 
 def declaration(item: "dataclasses.Field[Any]") -> Declaration:
     """Return the declaration of a field of a dataclass."""
-    return item.metadata.get(_KEY, Declaration())
+    return item.metadata.get(_KEY, _UNDECLARED)
 
 
 def declarations(kind: Any, prefix: str = "") -> Iterator[tuple[str, Declaration]]:
@@ -95,9 +99,7 @@ def check_bounds(section: Any) -> None:
     """Reject numbers of a section that are out of their bounds."""
     for item in dataclasses.fields(section):
         known, number = declaration(item), getattr(section, item.name)
-        if known.low is not None and number is not None:
-            said = rounded(number) if known.open_low or known.open_high else ""
-            check(
-                known.admits(number),
-                f"{item.name}={number}: must be {known.bounds}{said}{known.otherwise}",
-            )
+        if known.low is None or number is None or known.admits(number):
+            continue
+        said = rounded(number) if known.open_low or known.open_high else ""
+        raise UserError(f"{item.name}={number}: must be {known.bounds}{said}{known.otherwise}")

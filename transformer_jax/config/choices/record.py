@@ -62,8 +62,11 @@ def with_(records: Mapping[str, Any], **known: Any) -> tuple[str, ...]:
 
 def readers(records: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return {field: the words that read it}."""
-    fields = dict.fromkeys(name for record in records.values() for name in record.reads)
-    return {name: tuple(w for w, r in records.items() if name in r.reads) for name in fields}
+    found: dict[str, tuple[str, ...]] = {}
+    for word, record in records.items():
+        for name in record.reads:
+            found[name] = (*found.get(name, ()), word)
+    return found
 
 
 def check_needs(section: Any, field: str, records: Mapping[str, Any], words: Iterable[str]) -> None:
