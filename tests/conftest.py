@@ -16,12 +16,13 @@ jax.config.update(
 )
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # processes share entries
 
-from jaxtyping import install_import_hook  # noqa: E402
+jax.config.update("jax_traceback_in_locations_limit", 0)  # of each operation: nobody reads them
 
-install_import_hook(
-    ["transformer_jax.nn", "transformer_jax.models", "transformer_jax.training",
-     "transformer_jax.decoding"],
-    "beartype.beartype",
+import checked_shapes  # noqa: E402
+
+checked_shapes.install(
+    "transformer_jax.nn", "transformer_jax.models", "transformer_jax.training",
+    "transformer_jax.decoding",
 )  # fmt: skip
 
 import pytest  # noqa: E402
@@ -57,6 +58,8 @@ ALL_DEVICES = (
     "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
     "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip
+# Folders whose files share models, compiled programs or servers, and run in one process.
+TOGETHER = ("tests/properties/", "tests/server/")
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 
 
@@ -81,6 +84,21 @@ def pytest_collection_modifyitems(items):
         if item.path.relative_to(here).as_posix().startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each process whole files, as `--dist loadfile` does, and some folders as a whole."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+    return Files(config, log)
 
 
 @pytest.fixture(scope="session")

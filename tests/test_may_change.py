@@ -6,7 +6,6 @@ import typing
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from declared import choices, later, unworded, with_value
@@ -80,7 +79,7 @@ def changes_what_is_learned(allowed) -> list[str]:
 def _other_losses(field, values) -> bool:
     if values is ANY:
         return True  # future values included
-    batch, losses = jax.tree.map(jnp.asarray, BATCH), []
+    batch, losses = jax.device_put(BATCH), []
     for value in values:
         config = with_value(dataclasses.replace(MODEL, dropout_rate=0.3), field, value)
         model = build(config, VOCAB, VOCAB)

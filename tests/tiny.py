@@ -234,9 +234,20 @@ def random_params(model, seed: int = 0):
 
     def draw(path, leaf):
         scale = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray((scale + 0.3 * rng.normal(size=leaf.shape)).astype(leaf.dtype))
+        return jax.device_put((scale + 0.3 * rng.normal(size=leaf.shape)).astype(leaf.dtype))
 
-    return jax.tree_util.tree_map_with_path(draw, _shapes(_as_initialised(model)))
+    return jax.tree_util.tree_map_with_path(draw, shapes(model))
+
+
+def shapes(model):
+    """Return the shapes of a model's parameters."""
+    return _shapes(_as_initialised(model))
+
+
+@functools.cache
+def boxes(model):
+    """Return the shapes, axes and roles of its parameters; tracing them takes as long as a pass."""
+    return abstract_params(model)
 
 
 def _as_initialised(model):
@@ -249,8 +260,7 @@ def _as_initialised(model):
 
 @functools.cache
 def _shapes(model):
-    """Return the shapes of its parameters: tracing initialisation takes as long as a pass."""
-    return nn.unbox(abstract_params(model))
+    return nn.unbox(boxes(model))
 
 
 def random_state(model, tx, mesh):
@@ -294,7 +304,7 @@ def alone(store: TokenStore, rows: int, src_length: int, tgt_length: int) -> Bat
 
 def logits_of(model, params, batch: Batch):
     """Return the model's logits."""
-    batch = jax.tree.map(jnp.asarray, for_model(model.config, batch))
+    batch = jax.device_put(for_model(model.config, batch))
     return _logits(model)(params, batch)
 
 

@@ -68,7 +68,7 @@ def test_greedy_search_matches_teacher_forcing():
     pos = np.tile(np.arange(room, dtype=np.int32), (len(ids), 1))
     batch = padded(161)._replace(tgt=Side(inputs, pos, np.ones_like(ids)))
     outputs = jax.jit(lambda p, b: model.outputs(p, b, None)["tokens"].logits())
-    logits = np.array(outputs(params, jax.tree.map(jnp.asarray, batch)))
+    logits = np.array(outputs(params, jax.device_put(batch)))
     logits[:, :, [PAD, BOS]] = -np.inf  # which a search never writes
     for row, item in zip(logits.argmax(-1), found, strict=True):
         assert row[: len(item.ids)].tolist() == item.ids
@@ -92,7 +92,7 @@ def test_the_best_path_merges_repeats_and_drops_blanks():
     transcriber = Transcriber([model], TOKENIZERS, ObjectiveConfig("ctc"))
     found = transcriber.translate(params, [*SOUNDS, SOUNDS[0][:9]])
     outputs = jax.jit(lambda p, b: model.outputs(p, b, None)["ctc"].logits())
-    logits = outputs(params, jax.tree.map(jnp.asarray, padded(161)))
+    logits = outputs(params, jax.device_put(padded(161)))
     logs = np.asarray(jax.nn.log_softmax(logits))
     for frames, row, item in zip(FRAMES, logs, found, strict=False):
         best, written = row.argmax(-1), []

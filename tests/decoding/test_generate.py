@@ -178,7 +178,7 @@ def test_each_model_of_an_ensemble_reads_a_source_in_its_own_way():
     """An encoder, and a decoder by ranks, which has positions for source and text together."""
     models, params = zip(make(TINY), made(PREFIX), strict=True)
     steppers = [model.stepper(mine) for model, mine in zip(models, params, strict=True)]
-    one, side = jnp.ones((1, 1), jnp.int32), jax.tree.map(jnp.asarray, padded([5, 6, 7, EOS]))
+    one, side = jnp.ones((1, 1), jnp.int32), jax.device_put(padded([5, 6, 7, EOS]))
 
     def said(stepper):
         state = stepper.start(stepper.context(side), 1, 2)

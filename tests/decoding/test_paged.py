@@ -51,12 +51,11 @@ def test_texts_match_those_of_contiguous_caches():
         model = build(CONFIG, VOCAB, VOCAB, jnp.float64)
         params = jax.tree.map(jnp.float64, random_params(build(CONFIG, VOCAB, VOCAB)))
         used = []
-        for fields, budget in (
-            ({"beam_size": 1}, 1), ({"search": "sample", "num_samples": 2}, 4096),
-            ({"search": "sample", "num_samples": 2}, 1),
-        ):  # fmt: skip
-            search = Sampling.of(DecodingConfig(**fields))
-            tokens, scores = map(np.asarray, alone(model, params, search))
+        greedy = Sampling.of(DecodingConfig(beam_size=1))
+        sampled = Sampling.of(DecodingConfig(search="sample", num_samples=2))
+        expected = {search: alone(model, params, search) for search in (greedy, sampled)}
+        for search, budget in ((greedy, 1), (sampled, 4096), (sampled, 1)):
+            tokens, scores = map(np.asarray, expected[search])
             stream = PagedStream(model.stepper, search, params, 4, budget)
             found = {number: found for number, *found in stream.run(SENTENCES)}
             assert sorted(found) == list(range(len(SENTENCES)))

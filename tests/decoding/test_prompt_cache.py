@@ -82,7 +82,7 @@ def test_entries_of_another_setup_are_not_used(tmp_path):
     for other in (*others, cache(tmp_path, part=2)):
         other.state(range(4, 12), 8, 1, 4, 1)
         assert other.taken == 0
-    assert digest(PARAMS[0]) == digest(jax.tree.map(jnp.asarray, PARAMS[0]))
+    assert digest(PARAMS[0]) == digest(jax.device_put(PARAMS[0]))
     with pytest.raises(UserError, match="architecture='encoder_decoder': a prompt cache keeps"):
         PromptCache(build(VARIANTS["deeper"], VOCAB, VOCAB), {}, "one", tmp_path)
     with pytest.raises(UserError, match=r"prefix_lm'.* reads a prompt in both directions"):

@@ -109,7 +109,7 @@ STEPPING = {
 def test_logits_are_those_of_the_listed_pieces(name):
     """A step's logits are columns of the full logits, in the list's order, for every hypothesis."""
     model, params = make(STEPPING[name])
-    src = jax.tree.map(jnp.asarray, alone(random_store([(5, 1), (3, 1)]), 2, 6, 1).src)
+    src = jax.device_put(alone(random_store([(5, 1), (3, 1)]), 2, 6, 1).src)
     batch = Batch(src, None, {})
     if model.config.architecture == "decoder":
         batch = Batch(None, src, {})

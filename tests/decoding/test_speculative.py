@@ -167,7 +167,7 @@ def test_a_draft_reads_as_much_of_a_source_as_it_has_positions_for():
     def states(params):
         stepper = make(params)
         before, after = (
-            begin(search, stepper, jax.tree.map(jnp.asarray, SearchRequest.empty(2, *sizes)), room)
+            begin(search, stepper, jax.device_put(SearchRequest.empty(2, *sizes)), room)
             for *sizes, room in ((12, 7), (20, 9))
         )
         own = after.model_state

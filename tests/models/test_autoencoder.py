@@ -33,7 +33,7 @@ def model():
 def reconstruct(model, side) -> np.ndarray:
     network, params = model
     run = jax.jit(lambda batch: network.outputs(params, batch, None)["pixels"].logits())
-    return np.asarray(run(Batch(jax.tree.map(jnp.asarray, side), None, {})))
+    return np.asarray(run(Batch(jax.device_put(side), None, {})))
 
 
 def test_the_decoder_depends_on_the_codes_alone(model):

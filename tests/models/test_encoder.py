@@ -49,7 +49,7 @@ def batch_of(ids, pos=None, seg=None) -> Batch:
                "tags": Target(ids % 3, np.float32(seg > 0)),
                "next_sentence": Target(tgt.seg % 2, np.float32(tgt.seg > 0))}  # fmt: skip
     as_ints = jax.tree.map(lambda x: jnp.asarray(x, "int32"), (side, tgt))
-    return Batch(*as_ints, jax.tree.map(jnp.asarray, targets))
+    return Batch(*as_ints, jax.device_put(targets))
 
 
 @functools.cache

@@ -56,7 +56,7 @@ def logits(*fens: str, packed: bool = False) -> np.ndarray:
         asked = np.arange(1, len(fens) + 1, dtype=np.int32)[None]
     src, tgt = Side(ids, pos, seg), Side(0 * asked, 0 * asked, asked)
     with jax.enable_x64():
-        batch = jax.tree.map(jnp.asarray, Batch(src, tgt, {}))
+        batch = jax.device_put(Batch(src, tgt, {}))
         found = _logits(params, batch)
     return np.asarray(found).reshape(len(fens), -1)
 

@@ -25,7 +25,7 @@ def test_stepwise_decoding_equals_one_pass(name):
     """One or several tokens at a time, with reordering, rewinding and growing in between."""
     model, params = make(RECURRENT[name])
     stepper, chance = Stepping(model, params), np.random.default_rng(0)
-    batch = Batch(jax.tree.map(jnp.asarray, TIGHT.src), None, {})
+    batch = Batch(jax.device_put(TIGHT.src), None, {})
     state = stepper.start(batch, width=2, length=6)
     texts = np.zeros((2, 2, 0), np.int32)
 
@@ -67,7 +67,7 @@ def loss_of(model, params, batch, keys):
 def test_dropout_depends_on_the_rate_and_the_key():
     """At rate 0, training equals evaluation; above it, every key gives another loss."""
     losses = []
-    batch = jax.tree.map(jnp.asarray, TIGHT)
+    batch = jax.device_put(TIGHT)
     for rate, key in ((0.0, 0), (0.5, 0), (0.5, 1), (0.5, None)):
         model, params = make(dataclasses.replace(RECURRENT["luong"], dropout_rate=rate))
         keys = None if key is None else Keys(jax.random.key(key), jax.random.key(key))

@@ -18,7 +18,7 @@ CONFIG = dataclasses.replace(
     attention_dropout_rate=0.2, activation_dropout_rate=0.1, relative_positions="toeplitz",
     relative_clip=2, biases=(), norm="rms_norm",
 )  # fmt: skip
-BATCH = jax.tree.map(jnp.asarray, alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
+BATCH = jax.device_put(alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
 
 
 def in_turn(forwards, backwards, x, params):

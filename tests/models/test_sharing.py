@@ -16,7 +16,7 @@ from transformer_jax.models.stack import kept
 from transformer_jax.training.step import batch_sums
 
 KEY = jax.random.key(0)
-BATCH = jax.tree.map(jnp.asarray, alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
+BATCH = jax.device_put(alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
 # Few operations, as layers take time to compile.
 DECODER = dataclasses.replace(
     MODEL, architecture="decoder", num_encoder_layers=6, dropout_rate=0.0, window=2,

@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL, SMALL_TABLES, VOCAB, alone, for_model, random_params, random_store
@@ -20,7 +19,7 @@ DEEP = dataclasses.replace(
     biases=(), norm="rms_norm", relative_positions="t5", **SMALL_TABLES["t5"],
 )  # fmt: skip
 BATCH = alone(random_store([(5, 7), (6, 8)]), 2, 6, 8)
-BATCH = for_model(DEEP, jax.tree.map(jnp.asarray, BATCH))
+BATCH = for_model(DEEP, jax.device_put(BATCH))
 FORMS = {
     "scan": {"layer_loop": "scan"},
     "scan-full": {"layer_loop": "scan", "remat": "full"},

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, logits_of, random_params
@@ -35,7 +34,7 @@ def batch_of(inputs, rank) -> Batch:
     pos = np.broadcast_to(np.arange(inputs.shape[1], dtype=np.int32), inputs.shape)
     target = Target(inputs, (rank > 0).astype(np.float32))
     side = Side(inputs, pos, np.ones_like(inputs), rank)
-    return jax.tree.map(jnp.asarray, Batch(None, side, {"tokens": target}))
+    return jax.device_put(Batch(None, side, {"tokens": target}))
 
 
 def model_of(config: ModelConfig):

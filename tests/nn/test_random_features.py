@@ -87,7 +87,7 @@ def test_features_are_redrawn_every_n_steps(kind):
     )  # fmt: skip
     model = build(config, VOCAB, VOCAB, single=True)
     params, batch = random_params(model), alone(random_store([(1, 6), (1, 4)]), 2, 1, 6)
-    batch = jax.tree.map(jnp.asarray, batch._replace(src=None))
+    batch = jax.device_put(batch._replace(src=None))
     loss = jax.jit(lambda keys: batch_sums(model, TrainingConfig(), params, batch, keys).loss)
     first, again, later = (float(loss(keys_of(3, step, 4))) for step in (0, 3, 4))
     assert first == again

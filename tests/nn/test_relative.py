@@ -38,7 +38,7 @@ def looked(name: str, order: str = "all", **fields):
     view = self_view(jnp.asarray([POS]), jnp.ones((1, 5), int), order)
     shapes = nn.unbox(jax.eval_shape(lambda: scheme.init(jax.random.key(0), view, method="look")))
     params = {key: RNG.normal(size=value.shape) for key, value in shapes["params"].items()}
-    arrays = jax.tree.map(jnp.asarray, params)
+    arrays = jax.device_put(params)
     return scheme.apply({"params": arrays}, view, method="look"), params
 
 

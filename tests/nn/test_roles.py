@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import pytest
 from flax.traverse_util import unflatten_dict
-from tiny import RECURRENT, UNPACKED, VARIANTS, VOCAB, make
+from tiny import RECURRENT, UNPACKED, VARIANTS, VOCAB, boxes, make
 
 import transformer_jax
 from transformer_jax.models.build import abstract_params, build, roles_of
@@ -42,7 +42,7 @@ def calls(*names: str) -> Iterator[tuple[str, ast.Call]]:
 
 
 def test_every_parameter_states_its_role():
-    trees = [abstract_params(build(config, VOCAB, VOCAB)) for config in EVERY.values()]
+    trees = [boxes(build(config, VOCAB, VOCAB)) for config in EVERY.values()]
     assert [name for params in trees for name in unstated(params)] == []
 
 

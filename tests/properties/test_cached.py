@@ -58,7 +58,7 @@ class Decoding:
 
     def __init__(self, model, params) -> None:
         self.stepper = Stepping(model, params)
-        batch, room = Batch(jax.tree.map(jnp.asarray, SOURCES.src), None, {}), ROOM
+        batch, room = Batch(jax.device_put(SOURCES.src), None, {}), ROOM
         if model.config.architecture == "decoder":  # its prompt stands for the source
             prompt = batch.src._replace(rank=jnp.zeros_like(batch.src.pos))
             batch, room = Batch(None, prompt, {}), ROOM - 6 // WIDTH

@@ -113,7 +113,7 @@ def test_idle_sentences_keep_their_state(name):
     model, params = make(VARIANTS[name])
     stepper = Stepping(model, params)
     ids = jnp.asarray(np.random.default_rng(3).integers(UNK, VOCAB, (3, 6, 2, 3)), jnp.int32)
-    sources = jax.tree.map(jnp.asarray, BATCH.src)
+    sources = jax.device_put(BATCH.src)
     awake = [True, False, True, True, False, True]
 
     def step(state, number: int, first: int, active=(True,) * 6):

@@ -24,7 +24,7 @@ LOOPED = [
 
 def made(config, dtype: str):
     model = build(config, VOCAB, VOCAB, dtype=dtype, single=config in UNPACKED.values())
-    batch = jax.tree.map(jnp.asarray, for_model(config, BATCH))
+    batch = jax.device_put(for_model(config, BATCH))
     return model, random_params(model), batch
 
 

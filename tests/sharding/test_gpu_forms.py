@@ -31,6 +31,16 @@ def step_of(sizes: tuple[int, int, int], **changes):
     return metrics, state.params
 
 
+@functools.cache
+def as_on_a_cpu(norms: str):
+    """Return the same of one device, in a CPU's forms."""
+    return step_of((1, 1, 1), **changed(norms))
+
+
+def changed(norms: str):
+    return {"head_dim": 16, "norm": norms, "attention_dropout_rate": 0.0}
+
+
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Make the model choose a GPU's forms, of kernels too, which are interpreted."""
@@ -47,10 +57,9 @@ def on_gpu(monkeypatch):
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 2, 2)])
 def test_a_step_is_the_same(sizes, norms, request):
     """Products with biases, loss, tables, norms and attention, with dropout."""
-    changes = {"head_dim": 16, "norm": norms, "attention_dropout_rate": 0.0}
-    expected = step_of((1, 1, 1), **changes)
+    expected = as_on_a_cpu(norms)
     request.getfixturevalue("on_gpu")
-    found = step_of(sizes, attention="fused", **changes)
+    found = step_of(sizes, attention="fused", **changed(norms))
     np.testing.assert_allclose(found[0].sums, expected[0].sums, rtol=1e-5)
     np.testing.assert_allclose(found[0].grad_norm, expected[0].grad_norm, rtol=1e-5)
     for (path, one), two in zip(

@@ -13,11 +13,13 @@ from tiny import (
     UNPACKED,
     VARIANTS,
     alone,
+    boxes,
     for_model,
     random_params,
     random_state,
     random_store,
 )
+from tiny import VOCAB as PIECES
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
@@ -325,7 +327,7 @@ def test_a_fixed_vocabulary_is_named_by_its_codec():
 @functools.cache
 def boxes_of(config: ModelConfig) -> list:
     """Return parameters with their logical axes."""
-    params = abstract_params(build(config, VOCAB, VOCAB))
+    params = boxes(build(config, PIECES, PIECES))
     return jax.tree.leaves(params, is_leaf=lambda x: hasattr(x, "names"))
 
 
@@ -339,7 +341,7 @@ def wrong_axes() -> list[str]:
     boxes = [box for config in [*every, *UNPACKED.values()] for box in boxes_of(config)]
     wrong = {name for box in boxes for name in box.names if name and box.names.count(name) > 1}
     for config in every:
-        pieces, data = TokenizerConfig(vocab_size=VOCAB), DataConfig(max_length=8)
+        pieces, data = TokenizerConfig(vocab_size=PIECES), DataConfig(max_length=8)
         name = "prefix_lm" if config.architecture == "decoder" else "translate"
         objective = ObjectiveConfig(name)
         experiment = Experiment(model=config, tokenizer=pieces, data=data, objective=objective)

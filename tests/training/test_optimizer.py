@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +9,10 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict
 from optax.contrib._muon import orthogonalize_via_newton_schulz
-from tiny import MODEL, RECURRENT, UNPACKED, VARIANTS, VOCAB, random_params
+from tiny import MODEL, RECURRENT, UNPACKED, VARIANTS, VOCAB, random_params, shapes
 
 from transformer_jax.config import OptimizerConfig
-from transformer_jax.models.build import abstract_params, build
+from transformer_jax.models.build import build
 from transformer_jax.nn.roles import roles_in
 from transformer_jax.training import muon
 from transformer_jax.training.muon import ITERATIONS, matrix, orthogonal
@@ -182,7 +181,7 @@ def test_every_matrix_parameter_is_listed_as_decayed_or_not():
     """A new name requires an explicit choice."""
     found = set()
     for config in (VARIANTS | RECURRENT | UNPACKED).values():
-        leaves = flatten_dict(nn.unbox(abstract_params(build(config, VOCAB, VOCAB))))
+        leaves = flatten_dict(shapes(build(config, VOCAB, VOCAB)))
         found |= {path[-1] for path, leaf in leaves.items() if leaf.ndim > 1}
     assert found == BY_ADAM | {"kernel", "kernels", "table"}
 
