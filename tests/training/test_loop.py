@@ -5,7 +5,6 @@ import errno
 import functools
 import json
 import math
-import operator
 import os
 import shutil
 import signal
@@ -86,13 +85,7 @@ class Scene:
     def step(self, state, batch, count):
         self.calls.append(count)
         self.clock.now += 10 * count
-        if count == 1:
-            return _count(state, batch, self.bad)
-        each = []
-        for i in range(count):
-            state, metrics = _count(state, jax.tree.map(operator.itemgetter(i), batch), self.bad)
-            each.append(metrics)
-        return state, jax.tree.map(lambda *x: jnp.stack(x), *each)
+        return (_count if count == 1 else _count_each)(state, batch, self.bad)
 
     def change(self, every=1, **training):
         """Change how it goes on: fields of training, and how often it saves and validates."""
@@ -136,6 +129,12 @@ def _count(state, batch, bad):
     new = state.replace(step=state.step + 1, bad_steps=bad_steps, params={"updates": updates})
     sums = Sums(*[tokens] * len(Sums._fields))
     return new, StepMetrics(sums, jnp.float32(1), bad.astype(jnp.float32), bad_steps)
+
+
+@jax.jit
+def _count_each(state, batches, bad):
+    """Count the updates of batches along a first axis."""
+    return jax.lax.scan(lambda state, batch: _count(state, batch, bad), state, batches)
 
 
 def test_every_step_is_validated_and_saved(tmp_path, monkeypatch):
