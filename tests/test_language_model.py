@@ -168,7 +168,8 @@ def test_training_reads_its_text_once(tmp_path, monkeypatch):
     experiment = dataclasses.replace(experiment, data=data)
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     read, load = [], sources.load
-    monkeypatch.setattr(sources, "load", lambda *a: (read.append(a[1]), load(*a))[1])
+    for module in (sources, sources.corpus):
+        monkeypatch.setattr(module, "load", lambda *a: (read.append(a[1]), load(*a))[1])
     monkeypatch.setattr(WorkDir, "claim", lambda *_: pytest.fail("prepared"))
     with pytest.raises(pytest.fail.Exception, match="prepared"):
         run_experiment(experiment, WorkDir(tmp_path / "new"))

@@ -21,7 +21,7 @@ from transformer_jax.config import Experiment, ObjectiveConfig, TrainingConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batches.batching import BatchSource
 from transformer_jax.data.codecs.pair import train_pair
-from transformer_jax.data.sources import Corpus
+from transformer_jax.data.sources import Corpus, corpus
 from transformer_jax.experiments import train as runs
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.workdir import WorkDir, append_row, read_rows, write_rows
@@ -414,8 +414,8 @@ def test_evaluation_refuses_a_damaged_checkpoint(copy):
 
 def test_another_tokenizer_is_refused(copy):
     config = dataclasses.replace(SIX.tokenizer, algorithm="unigram")
-    corpus = sources.load(SIX.data, "train")
-    train_pair(config, corpus.src, corpus.tgt).save(copy.path)
+    train = sources.load(SIX.data, "train")
+    train_pair(config, train.src, train.tgt).save(copy.path)
     with pytest.raises(UserError, match=r"its tokenizer is not the one that checkpoint 6"):
         load(copy.path, "last")
     with pytest.raises(UserError, match=r"^tokenizer: not the one that checkpoint 6 was"):
@@ -427,11 +427,12 @@ def test_other_training_text_is_refused(copy, monkeypatch):
     real = sources.load
 
     def load_changed(data, split, *objective):
-        corpus = real(data, split, *objective)
-        changed = [*corpus.src[:-1], corpus.src[-1] + "!"]
-        return Corpus(changed, corpus.tgt, "changed") if split == "train" else corpus
+        found = real(data, split, *objective)
+        changed = [*found.src[:-1], found.src[-1] + "!"]
+        return Corpus(changed, found.tgt, "changed") if split == "train" else found
 
-    monkeypatch.setattr(sources, "load", load_changed)
+    for module in (sources, corpus):
+        monkeypatch.setattr(module, "load", load_changed)
     before = {path: path.read_bytes() for path in copy.path.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"^training data: not the one that checkpoint 6 was"):
         runs.run_experiment(SIX, copy)
