@@ -16,7 +16,7 @@ import transformer_jax
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli import evaluate, inspect, train
 from transformer_jax.cli.arguments import load_config
-from transformer_jax.config import TAKE_PARTS, ModelConfig, parts
+from transformer_jax.config import TAKE_PARTS, Experiment, ModelConfig, parts
 from transformer_jax.config.convert import from_json, parse, to_json, value_at
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.export.ctranslate2.settings import refuse, refuse_codecs
@@ -405,6 +405,21 @@ def test_entry_points_of_installed_packages_are_pinned(tmp_path, monkeypatch):
     (tmp_path / "norms_of_mine.py").write_text("class Mine:\n    x = 1\n")
     with pytest.raises(UserError, match="install that version"):
         parts.resolve(value, "config.model.norm")
+
+
+@pytest.mark.parametrize("package", ["absent", "my-mixers"])
+def test_a_run_with_a_part_of_another_package_can_be_inspected(tmp_path, monkeypatch, package):
+    """Its config is read, although what the part needs is not known."""
+    (tmp_path / "mixers_of_mine.py").write_text("class Mine:\n    record = None\n")
+    info = tmp_path / "my_mixers-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my_mixers\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[transformer_jax]\nMine = mixers_of_mine:Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    named = f"{package}:Mine@sha256:{64 * '0'}"
+    settings = json.loads(to_json(Experiment()))
+    settings["model"]["decoder_pattern"] = [named]
+    assert from_json(json.dumps(settings)).model.decoder_pattern == (named,)
 
 
 def test_config_round_trips_through_json(folder):

@@ -181,8 +181,9 @@ def resolve(value: str, what: str) -> Any:
 
 
 def record_of(value: str) -> Any:
-    """Return what a part says about itself by an attribute `record`, or None if it says nothing or
-    its file was not admitted. A file without the word is not executed.
+    """Return what a part says about itself by an attribute `record`, or None if it says nothing,
+    its file was not admitted or its package is another one: that is reported where the part is
+    needed. A file without the word is not executed.
     """
     part = read(value)
     if part is None:
@@ -192,7 +193,10 @@ def record_of(value: str) -> Any:
         if file is None or b"record" not in file.text:
             return None
         return getattr(file.contents.get(part.name), "record", None)
-    return getattr(resolve(value, part.home), "record", None)
+    try:
+        return getattr(resolve(value, part.home), "record", None)
+    except UserError:
+        return None
 
 
 def _file_of(part: Part) -> _File | None:

@@ -37,11 +37,10 @@ def reports(gradients: Any, roles: Roles) -> Reports:
     return found
 
 
-def gauges(gradients: Any, roles: Roles) -> dict[str, Array]:
-    """Return the gauges of these reports."""
+def gauges(reported: Reports, roles: Roles) -> dict[str, Array]:
+    """Return what these reports of layers measure together."""
     rules = {role.rule.gauge: role.rule for role in roles.values() if role.rule}
-    found = reports(gradients, roles)
-    return {gauge: rules[gauge].measure([*each.values()]) for gauge, each in found.items()}
+    return {gauge: rules[gauge].measure([*each.values()]) for gauge, each in reported.items()}
 
 
 def _layer(name: str) -> str:

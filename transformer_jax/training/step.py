@@ -111,8 +111,9 @@ def make_train_step(
         if config.ema_decay is not None:
             average = _running_mean(state, new.params, config.ema_decay)
             new = replace(new, average=_kept(frozen, new.params, average))
-        of_rules = gauges(told, roles), reports(told, roles)
-        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, *of_rules)
+        reported = reports(told, roles)
+        measured = gauges(reported, roles)
+        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, measured, reported)
 
     return train_step
 

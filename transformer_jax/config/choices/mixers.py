@@ -12,7 +12,7 @@ from transformer_jax.config.choices.record import (
     check_read,
     known,
     with_,
-)  # fmt: skip
+)
 
 _BOTH = "encoder", "decoder"
 
