@@ -294,7 +294,7 @@ def main() -> None:
     command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
     command.append(f"--rows={arguments.rows}")
     command += [f"--config.decoding.stop={arguments.stop}"] * translates
-    with server([*command, f"--workdir={arguments.workdir}"], " ready\n") as port:
+    with server([*command, f"--workdir={arguments.workdir}"], "ready, compiled") as port:
         rate = (first + offline(arguments, lines)) / 2
         print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
         shares = (*SHARES, *arguments.overload)
