@@ -38,6 +38,7 @@ SPECIAL = {
     "tokenizer.byte_fallback": True,
     "evaluation.lowercase": True,
     "evaluation.metrics": ("TER",),
+    "training.trackers": ("mlflow",),
     "evaluation.checkpoint": "average:3",
     "evaluation.every_steps": 3000,
     "checkpoint.every_steps": 250,

@@ -93,6 +93,7 @@ def test_paths_are_those_of_the_contract(tmp_path, monkeypatch):
     assert names == {
         "path": "run", "config": "run/config.json", "parts": "run/parts",
         "checkpoints": "run/checkpoints", "metrics": "run/metrics.jsonl",
+        "trackers": "run/trackers",
         "timings": "run/timings.jsonl", "history": "run/history.jsonl", "log": "run/train.log",
         "tensorboard": "run/tensorboard", "eval": "run/eval",
         "busiest_expert": "run/expert_loads.jsonl",

@@ -1,8 +1,10 @@
 """python train.py --config=configs/NAME.py [--workdir=DIR] [--config.FIELD=VALUE ...]"""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser, load_config, program
+from transformer_jax.cli.compare import place_of
 from transformer_jax.config.convert import parse
 from transformer_jax.runs.workdir import WorkDir, default_workdir
 
@@ -37,7 +39,15 @@ def main(argv: Sequence[str]) -> int:
 
     keep_freed_memory()
     with joined(arguments.coordinator, arguments.num_processes, arguments.process_id):
-        return int(run_experiment(experiment, workdir))
+        return int(run_experiment(experiment, workdir, _page))
+
+
+def _page(workdir: Path) -> str:
+    """Return the report of a run, for trackers."""
+    from transformer_jax.plots.page import render
+    from transformer_jax.reports.report import gather
+
+    return render(gather([place_of(str(workdir))], None))
 
 
 entry = program(main)

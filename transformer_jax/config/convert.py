@@ -163,8 +163,13 @@ def own_parts(experiment: Experiment) -> dict[str, str]:
 
 def differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
     """Return {path: (value in one, value in other)} for the fields that differ."""
-    left, right = (_flat(dataclasses.asdict(x)) for x in (one, other))
+    left, right = flat(one), flat(other)
     return {path: (left[path], right[path]) for path in left if left[path] != right[path]}
+
+
+def flat(experiment: Experiment) -> dict[str, Any]:
+    """Return {path: value} for all fields."""
+    return _flat(dataclasses.asdict(experiment))
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

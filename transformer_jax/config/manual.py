@@ -983,6 +983,12 @@ class TrainingConfig(Section):
     # Stop after this many validations without a new best; ties go to the lower loss.
     early_stopping: int | None = number(None, 1, STEPS, may_change=True)
     log_every: int = number(50, 1, STEPS, may_change=True)  # steps between rows of metrics.jsonl
+    # Who is sent the rows of metrics.jsonl, besides: "tensorboard" writes tensorboard/; "wandb" is
+    # Weights & Biases, "mlflow" MLflow, set up by their own environment variables, and also sent
+    # the config and the report. A resumed run goes on in the same run there.
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = value(
+        ("tensorboard",), may_change=("tensorboard", "wandb", "mlflow")
+    )
     # stop (code 70) after this many non-finite updates in a row
     max_bad_steps: int = number(10, 1, STEPS, may_change=True)
     # Report a step whose loss per token exceeds this many times the running mean of the steps

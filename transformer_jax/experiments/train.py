@@ -4,9 +4,10 @@ import logging
 import platform
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ from transformer_jax.runs.retention import warn_of_unnamed
 from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import check_same, from_first, together
-from transformer_jax.training import selected
+from transformer_jax.training import selected, trackers
 from transformer_jax.training.logs import log_to
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
@@ -47,8 +48,10 @@ from transformer_jax.training.state import init_state
 _IDENTITIES = {"training_text": "training data", "tokenizer": "tokenizer"}
 
 
-def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
-    """Train, or resume training, in a work directory.
+def run_experiment(
+    experiment: Experiment, workdir: WorkDir, page: Callable[[Path], str] | None = None
+) -> Outcome:
+    """Train, or resume training, in a work directory; `page` makes its report, for trackers.
 
     Raises:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
@@ -56,6 +59,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     workdir.check(experiment)  # early; the claim checks again
     for part, field in own_parts(experiment).items():
         parts.resolve(part, field)  # runs the part's file
+    trackers.check(experiment.training.trackers)
     mesh = make_mesh(experiment.mesh)
     check_mesh(mesh, experiment, chosen_sizes(experiment))
     first = jax.process_index() == 0
@@ -79,7 +83,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
             for what, digest in prepared.identity.items():
                 check_same(_IDENTITIES[what], digest)
             identity["run"] = from_first(identity["run"])
-            return _train(experiment, workdir, prepared, checkpoints, mesh, before, identity)
+            return _train(experiment, workdir, prepared, checkpoints, mesh, before, identity, page)
 
 
 @contextmanager
@@ -128,6 +132,7 @@ def _train(
     mesh: Mesh,
     before: Experiment,
     identity: dict[str, str],
+    page: Callable[[Path], str] | None,
 ) -> Outcome:
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
@@ -170,11 +175,18 @@ def _train(
     size = counting.parameters(state.params)
     row = history.started(int(state.step), prepared, size, identity["run"], changed)
     history.note(workdir, row)
-    return _follow(run, step, start, prepared, workdir, schedule)
+    with trackers.Trackers(experiment, workdir, page) as following:
+        return _follow(run, step, start, prepared, workdir, schedule, following)
 
 
 def _follow(
-    run: Run, step: TrainStep, start: Start, prepared: Prepared, workdir: WorkDir, schedule: Any
+    run: Run,
+    step: TrainStep,
+    start: Start,
+    prepared: Prepared,
+    workdir: WorkDir,
+    schedule: Any,
+    following: trackers.Trackers,
 ) -> Outcome:
     """Train from `start`, with reports."""
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
@@ -184,10 +196,13 @@ def _follow(
     trace = Trace(run.experiment.profile.steps, workdir.path / "profile", done)
     run.times = times = Times()
     with (
-        Report(workdir, config, schedule, items, start.host, start.scores, times, noun) as report,
+        Report(
+            workdir, config, schedule, items, start.host, start.scores, times, noun, following
+        ) as report,
         step.compiled(shapes_from(plan, done, config.steps), trace, times, counts),
     ):
         outcome = train(run, start, report)
+    following.finished = outcome == Outcome.FINISHED
     history.note(workdir, history.ended(report.step, outcome.name.lower(), times.lap()))
     log.info(times.summary())
     reason = start.progress.why_finished(config, report.step)

@@ -69,6 +69,7 @@ class WorkDir:
         self.history = self.path / "history.jsonl"
         self.log = self.path / "train.log"
         self.tensorboard = self.path / "tensorboard"
+        self.trackers = self.path / "trackers"  # whose runs this one's are, and what they keep
         self.eval = self.path / "eval"
         try:
             os.stat(self.path / "checkpoints" / ("x" * 64))  # longer than any name we use

@@ -22,6 +22,7 @@ from transformer_jax.training.moved import Reports
 from transformer_jax.training.profiling import Times
 from transformer_jax.training.rows import Scored, take_up, validation_row
 from transformer_jax.training.step import StepMetrics, each_step
+from transformer_jax.training.trackers import Trackers
 
 log = logging.getLogger("transformer_jax")
 
@@ -43,6 +44,7 @@ class Report:
         scored: Scored | None = None,
         times: Times | None = None,
         noun: str = "line",
+        trackers: Trackers | None = None,
     ) -> None:
         """Resume from a state, with the rows up to its step; `scored` has the validation scores
         that checkpoints hold, by step, and `noun` is the word for an item."""
@@ -67,7 +69,9 @@ class Report:
         if self._writes:
             self._rows = take_up(workdir, state, scored or {}, config.log_every)
         self._waiting: list[tuple[Path, dict[str, Any]]] = []  # rows not yet on disk
-        self._board = Board(workdir.tensorboard, start) if self._writes else None
+        board = self._writes and "tensorboard" in config.trackers
+        self._board = Board(workdir.tensorboard, start) if board else None
+        self._trackers = trackers
         self.step = self._read = start  # of those read together, the one reported, and the last
         self._lapped = start  # the last row's
         self.restart_clock()
@@ -258,6 +262,8 @@ class Report:
             with writing(str(path), path.parent):
                 append_row(path, row)
             self._waiting.pop(0)
+            if self._trackers is not None and path == self._workdir.metrics:
+                self._trackers.row(row)
 
     def make_durable(self) -> None:
         """Return once no row can be lost any more; raises like `write_out`."""
