@@ -1,5 +1,5 @@
 # On a fresh machine: `make demo` or `make test`. Each sets up .venv.
-.PHONY: setup demo test quick e2e check oracle versions clean
+.PHONY: setup demo test quick thorough e2e check oracle versions clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -40,7 +40,11 @@ test: setup
 
 # Without the tests that compile large programs: about a minute, for checks between changes.
 quick: setup
-	$(BIN)/python -m pytest -m "not slow and not oracle and not e2e" $(TWO)
+	$(BIN)/python -m pytest -m "not slow and not oracle and not e2e and not thorough" $(TWO)
+
+# The rest of the laws for every entry of the tables, and runs of several processes: in CI.
+thorough: setup
+	$(BIN)/python -m pytest -m thorough $(TWO)
 
 # Whole programs: killed, out of disk space, on other devices, as several processes. Slow.
 e2e: setup

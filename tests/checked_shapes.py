@@ -1,4 +1,4 @@
-"""Shapes and types of all arguments and results, checked on every call."""
+"""Shapes and types of all arguments and results, checked on every call of the modules that ask."""
 
 import functools
 import inspect
@@ -7,6 +7,13 @@ import jaxtyping
 from beartype import beartype
 
 _jaxtyped = jaxtyping.jaxtyped
+_on = True
+
+
+def switch(on: bool) -> None:
+    """Check calls of functions from now on, or do not."""
+    global _on
+    _on = on
 
 
 def install(*packages: str) -> None:
@@ -38,6 +45,8 @@ def _checked(function):
 
     @functools.wraps(function)
     def run(*args, **kwargs):
+        if not _on:
+            return function(*args, **kwargs)
         with _jaxtyped("context"):
             return strict(*args, **kwargs)
 

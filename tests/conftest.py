@@ -1,5 +1,6 @@
 """Setup shared by all tests: 8 simulated devices for modules that ask for them, checked shapes."""
 
+import collections
 import gc
 import logging
 import os
@@ -19,6 +20,9 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # processes 
 jax.config.update("jax_traceback_in_locations_limit", 0)  # of each operation: nobody reads them
 
 import checked_shapes  # noqa: E402
+import flax  # noqa: E402
+
+flax.config.update("flax_profile", False)  # names of modules in programs: nobody reads them
 
 checked_shapes.install(
     "transformer_jax.nn", "transformer_jax.models", "transformer_jax.training",
@@ -58,6 +62,14 @@ ALL_DEVICES = (
     "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
     "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip
+# Test files whose calls have their shapes checked: those that trace every function and every entry
+# of the tables. In others the same checks would take a tenth of the time once more.
+CHECKED = (
+    "decoding/test_beam.py", "decoding/test_sampling.py", "decoding/test_speculative.py",
+    "decoding/test_translate.py", "golden/", "models/", "nn/", "oracle/",
+    "properties/test_cached.py", "test_checked_shapes.py", "training/test_loss.py",
+    "training/test_step.py",
+)  # fmt: skip
 # Folders whose files share models, compiled programs or servers, and run in one process.
 TOGETHER = ("tests/properties/", "tests/server/")
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
@@ -77,10 +89,24 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Do not even import the peers where no comparison with them is asked for."""
+    live = collection_path.match("oracle/test_*.py") and collection_path.name != "test_complete.py"
+    return True if live and "not oracle" in config.option.markexpr else None
+
+
 def pytest_collection_modifyitems(items):
-    """Mark tests that `make quick` skips, and put them first so that both workers end together."""
-    here = Path(__file__).parent
+    """Mark tests that `make quick` or `make test` skip; slow ones come first, so that both workers
+    end together.
+    """
+    here, cases = Path(__file__).parent, collections.Counter()
     for item in items:
+        if (few := item.get_closest_marker("one_in")) and not item.get_closest_marker("e2e"):
+            n, turn = few.args if len(few.args) == 2 else (*few.args, 0)
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % n != turn:
+                item.add_marker(pytest.mark.thorough)
+            cases[test] += 1
         if item.path.relative_to(here).as_posix().startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: "slow" not in item.keywords)
@@ -123,6 +149,15 @@ def devices(request):
         for name in ("device_count", "local_device_count"):
             patch.setattr(jax, name, lambda *_: 1)
         yield one
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shapes_are_checked(request):
+    """Check the shapes of all calls, in a module that is in CHECKED."""
+    here = request.path.relative_to(Path(__file__).parent).as_posix()
+    checked_shapes.switch(here.startswith(CHECKED))
+    yield
+    checked_shapes.switch(True)
 
 
 @pytest.fixture(scope="module", autouse=True)

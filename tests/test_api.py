@@ -155,6 +155,7 @@ def test_keyword_arguments_override_single_settings(run):
             model.translate(lines, **fields)
 
 
+@pytest.mark.thorough
 def test_a_draft_does_not_change_the_translation(run):
     """The draft is another checkpoint or n-grams; unsuitable ones are rejected when read."""
     path, lines = run[0].path, ["zweihundert", "einund", "dreizig"]

@@ -362,6 +362,7 @@ def test_groups_by_length_hold_every_sentence_once():
     assert [g["bleu"] for g in groups] == [100, 100, 100, 0]
 
 
+@pytest.mark.thorough
 def test_requests_refused_by_an_overloaded_server_are_counted():
     """The counts are those of the server, and every request is answered."""
     serve, stream = script("serve"), Paced(rows=2)

@@ -134,6 +134,7 @@ def test_json_lines_with_alignments(run, monkeypatch, capsys):
                 assert 0 <= target < len(found["text"].split())
 
 
+@pytest.mark.thorough
 def test_samples_do_not_depend_on_the_block_size(run, monkeypatch, capsys):
     """Random numbers are the same for any block size, and differ between lines and samples."""
     # Batches of two sentences, whatever the block size.
@@ -160,6 +161,7 @@ def texts(rows: list[dict]) -> list[list[str]]:
     return [[found["text"] for found in row["translations"]] for row in rows]
 
 
+@pytest.mark.thorough
 def test_ensembles_of_checkpoints_and_of_runs(run, tmp_path, monkeypatch, capsys):
     """Several checkpoints, or runs with the same tokenizer; a model taken twice changes nothing."""
     given = {"text": TEXT, "monkeypatch": monkeypatch, "capsys": capsys}

@@ -118,6 +118,7 @@ def scores(workdir: Path) -> dict[str, float]:
     return {name: score["value"] for name, score in written["scores"].items()}
 
 
+@pytest.mark.thorough
 def test_pairs_are_learned_and_scored(home, capsys):
     """eval.py draws the same pairs as validation, so its scores are those of the best checkpoint;
     the training loss includes both tasks.

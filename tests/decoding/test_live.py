@@ -168,6 +168,7 @@ def test_each_sentence_has_its_own_sampling_options():
     assert_same([found[n] for n in range(len(some))], expected)
 
 
+@pytest.mark.thorough
 def test_drafts_respect_the_sampling_options_of_each_sentence():
     """Greedy texts match those without a draft; samples match a separate drafted search."""
     some = [ALWAYS[0]._replace(seed=seed, limit=7, prefix=()) for seed in range(4)]

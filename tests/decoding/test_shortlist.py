@@ -33,6 +33,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("special", [Special(), Special(0, 1, 4)], ids=["ours", "imported"])
 def test_a_shortlist_of_all_pieces_changes_nothing(name, special):
@@ -74,6 +75,7 @@ def listed(sentence):
     return sentence._replace(shortlist=sorted(own)), tuple({*ALL} - {*own})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["beam", "greedy"])
 def test_a_shortlist_acts_as_the_whole_vocabulary(name):
     """The search matches its reference for a model that has only the listed pieces."""
@@ -105,6 +107,7 @@ STEPPING = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", STEPPING)
 def test_logits_are_those_of_the_listed_pieces(name):
     """A step's logits are columns of the full logits, in the list's order, for every hypothesis."""
@@ -139,6 +142,7 @@ def translated(config, lines=LINES, **given):
     return [found[0] for found in translator.hypotheses((), lines, **given)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("config", [BEAM, GREEDY], ids=["beam", "greedy"])
 def test_translations_have_only_listed_pieces(config):
     """With all pieces listed, they are those without a list; with fewer, they have no other pieces,

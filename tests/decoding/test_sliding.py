@@ -47,6 +47,7 @@ def by_hand(objective) -> list[tuple[list[int], float]]:
     return written
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("objective", [LINES, FILES], ids=["lines", "files"])
 def test_greedy_text_goes_on_beyond_the_window(objective):
     """Each piece is the likeliest after what its window holds; by default, too."""
@@ -60,6 +61,7 @@ def test_greedy_text_goes_on_beyond_the_window(objective):
     assert writer._wanted(1, 3, None) == 256
 
 
+@pytest.mark.thorough
 def test_samples_beyond_the_window_depend_only_on_the_prompt_and_its_number():
     """Streamed or whole, alone or beside others."""
     params = made(FILES)[1]

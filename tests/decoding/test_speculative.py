@@ -76,6 +76,7 @@ WAYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "case", "width"), WAYS)
 def test_samples_follow_the_models_distribution(name, case, width):
     """By a chi-square test of whole texts, as for plain samples; hypotheses of one sentence advance
@@ -180,6 +181,7 @@ def test_a_draft_reads_as_much_of_a_source_as_it_has_positions_for():
     assert [x.shape for x in read] == [(2, 20), (2, 8)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_drafts_do_not_change_the_texts_of_models(name):
     """In float64: states are rewound past rejected proposals."""

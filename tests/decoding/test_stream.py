@@ -45,8 +45,8 @@ WAYS = [
     ("beam", "paused again and again", 2),
     ("beam", "in shares", 1),
     ("sample", "growing among others", 8),
-    ("drafted", "paused again and again", 2),
-    ("shortlisted", "paused again and again", 2),
+    pytest.param("drafted", "paused again and again", 2, marks=pytest.mark.thorough),
+    pytest.param("shortlisted", "paused again and again", 2, marks=pytest.mark.thorough),
 ]
 
 sentences = st.builds(

@@ -22,6 +22,7 @@ ONE = dataclasses.replace(SAMPLES, num_samples=1)
 DRAFTED = dataclasses.replace(GREEDY, draft="ngram")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("objective", "decoding"), [(LINES, DRAFTED), (LINES, ONE), (PREFIX, GREEDY)],
     ids=["drafted", "sampled", "prefixes"],

@@ -93,6 +93,7 @@ def test_operands_beside_the_results_of_starts_are_not_counted():
         assert [one.sent for one in collectives(program)] == [sent], kind
 
 
+@pytest.mark.thorough
 def test_data_parallelism_exchanges_gradients_alone():
     """Nothing grows with the batch or the loss slices, four times as many in the longer batch."""
     model = dataclasses.replace(MODEL, num_heads=2)

@@ -138,6 +138,7 @@ def test_packed_rows_hold_several_windows():
         assert plan.shapes == [longest_shape(experiment)] == [Shape(96 // length, 0, length)]
 
 
+@pytest.mark.thorough
 def test_operations_of_r_drop_accumulation_and_muon():
     """R-Drop doubles them, accumulation does not, and Muon has products of its own."""
     plain, cost = cost_of({})
@@ -163,6 +164,7 @@ def test_operations_match_the_papers_table_1():
     assert by_hand == pytest.approx(6 * n * (weights + pieces * d), rel=0.03)
 
 
+@pytest.mark.thorough
 def test_memory_beyond_the_state_grows_with_the_batch():
     """Parameters, gradients and Adam take 16 bytes per parameter; the rest grows with the batch.
 
@@ -227,6 +229,7 @@ def test_a_language_model_has_no_source_positions():
     assert batch == "batch: 8 x 16 positions, the longest of its shapes"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("loop", ["unrolled", "scan"])
 def test_active_parameters_are_those_of_the_chosen_experts(loop):
     """Those of the same model with no more experts than are chosen, and the router's for all."""

@@ -117,6 +117,7 @@ def test_frozen_parameters_stay_bitwise_identical(home, decoder):
     assert "taken: decoder/layer_0" in log
 
 
+@pytest.mark.thorough
 def test_lora_changes_only_its_matrices_and_what_is_unfrozen(home, decoder):
     """All else stays; the result is an ordinary model with the low-rank products merged in."""
     maps = ("query", "value", "up", "embedding")

@@ -194,6 +194,7 @@ def test_deep_norm_counts_the_layers_in_use():
         assert found == pytest.approx(((2 * layers) ** 0.25, (8 * layers) ** -0.25))
 
 
+@pytest.mark.thorough
 def test_new_models_start_from_the_initial_values():
     """Modules draw Xavier's values, which the other methods scale or replace."""
 

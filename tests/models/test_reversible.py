@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from tiny import MODEL, VOCAB, alone, random_params, random_store
 
 from transformer_jax.config import TrainingConfig
@@ -49,6 +50,7 @@ def test_gradients_equal_those_of_ordinary_layers(monkeypatch):
         assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(ours))
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_depth():
     """Apart from the parameters; with ordinary layers it does."""
 

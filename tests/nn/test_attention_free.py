@@ -14,6 +14,7 @@ SEG = jnp.array([[1] * 7 + [2] * 9 + [0] * 3, [1] * 19])
 POS = jnp.array([[*range(7), *range(9), 0, 0, 0], [*range(19)]])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("order", ["all", "causal"])
 @pytest.mark.parametrize("kind", [AftLocal, AftConv])
 def test_blocks_equal_all_pairs(kind, order):
@@ -46,6 +47,7 @@ def test_blocks_equal_all_pairs(kind, order):
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [AftLocal, AftConv])
 def test_operations_are_linear_in_the_length(kind):
     def operations(length: int) -> float:

@@ -16,6 +16,7 @@ CONFIG = dataclasses.replace(
 )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("count", [1, 3, 40, 41, 700])
 @pytest.mark.parametrize("skewed", [False, True])
 def test_every_choice_has_a_slot_of_its_expert(count, skewed):
@@ -119,6 +120,7 @@ def test_loads_count_the_choices_of_real_positions():
     np.testing.assert_array_equal(sum(parts), found)
 
 
+@pytest.mark.thorough
 def test_the_bias_is_not_in_the_weights():
     """A bias that changes no choice changes nothing."""
     module, params = layer()

@@ -29,6 +29,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("kind", "order", "window", "scheme"), CASES)
 def test_blocks_equal_a_mask(kind, order, window, scheme, monkeypatch):
     """Outputs, gradients and weights; sentences begin anywhere in a block."""

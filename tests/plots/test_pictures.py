@@ -26,6 +26,7 @@ PUBLISHED = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("rows", [SWEPT, PUBLISHED], ids=["swept", "published"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_format_is_valid_and_reproducible(suffix, rows, tmp_path):

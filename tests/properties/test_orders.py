@@ -54,6 +54,7 @@ RELATIVE = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", RELATIVE)
 def test_relative_schemes_depend_only_on_distances(name):
     """Shifting all positions of a sentence does not change the logits of relative schemes."""
@@ -72,6 +73,7 @@ def ranked(seed: int = 0) -> Batch:
     return BATCH._replace(tgt=BATCH.tgt._replace(rank=rank))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["llama", BASE, *RELATIVE])
 def test_ranks_and_positions_alone_determine_the_order(name):
     """The columns of tokens do not matter once they have positions and ranks."""
@@ -135,6 +137,7 @@ def test_idle_sentences_keep_their_state(name):
     np.testing.assert_array_equal(step(back, 2, 3)[0], expected)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "scheme",
     [name for name in (*RELATIVE_POSITIONS, *POSITIONS) if name not in ("learned", "none")]

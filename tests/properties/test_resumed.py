@@ -161,6 +161,7 @@ def test_muon_and_averaged_parameters_resume_too(start):
     assert abs(means["embedding"]["table"] - rest["params"]["embedding"]["table"]).max() > 1e-4
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("steps", [1, 4, 5])
 def test_resuming_from_any_last_step_equals_an_uninterrupted_run(start, whole, steps):
     """The validation and the checkpoint of a step that is no longer the last leave no trace."""
@@ -188,6 +189,7 @@ def test_a_longer_run_logs_the_new_learning_rate(copy, monkeypatch):
     assert shown in copy.log.read_text()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_validation_lost_to_a_crash_is_repeated(start, whole, monkeypatch, number):
     """Then the run completes as if uninterrupted. The save in progress is finished first: otherwise
@@ -528,6 +530,7 @@ def test_bad_updates_are_skipped_and_counted(start, whole, monkeypatch, poison):
     assert 1 <= lines[0] <= lines[-1] <= 200
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("poison", [poison_params, poison_gradients, poison_batches])
 def test_too_many_bad_updates_end_the_run(start, monkeypatch, poison):
     """It logs the step and the lines; the earlier checkpoint is good, and no bad one is saved."""

@@ -149,6 +149,7 @@ MASKS = {
 MASKED = {name: replace(MODEL, **fields) for name, fields in MASKS.items()}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name", [*MASKED, *(pytest.param(name, marks=pytest.mark.e2e) for name in VARIANTS)]
 )

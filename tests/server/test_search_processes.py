@@ -235,6 +235,7 @@ def test_processes_translate_as_this_one_does(translator, streams):
     assert texts_of(who, go(streams.streams["translate"], sentences(who))) == expected
 
 
+@pytest.mark.thorough
 def test_a_killed_process_is_replaced_and_nothing_is_lost(translator, streams, pool, caplog):
     who, params = translator
     expected = [found.text for found in who.translate(params, MANY)]

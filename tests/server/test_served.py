@@ -24,6 +24,7 @@ def test_models_that_read_pictures_are_rejected():
         Served(trained, trained.experiment.decoding, SETTINGS)
 
 
+@pytest.mark.thorough
 def test_a_draft_model_does_not_change_translations(one_device, monkeypatch):
     """Compared with `translate`, which takes another path to its search."""
     trained = translator()

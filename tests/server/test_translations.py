@@ -61,6 +61,7 @@ def test_interleaved_requests_are_answered_as_if_alone(translating):
             np.testing.assert_allclose(*scores, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_shortlists_are_computed_for_each_source_alone(one_device, monkeypatch):
     """They hold that source's likeliest pieces, whatever else is being translated."""
     monkeypatch.setattr(Companions, "lexicon", lambda *_: lexicon())

@@ -16,11 +16,11 @@ from transformer_jax.training.step import batch_sums
 
 BATCH = alone(random_store([(1 + i % 6, (6, 2, 4, 1)[i % 4]) for i in range(8)]), 8, 6, 7)
 KINDS = VARIANTS | RECURRENT | UNPACKED
-ALWAYS = ("lsh", "luong")  # the others take minutes
+MARKS = {"luong": [], "lsh": [pytest.mark.thorough]}  # the others take minutes
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=[] if x in ALWAYS else [pytest.mark.e2e]) for x in KINDS]
+    "name", [pytest.param(x, marks=MARKS.get(x, [pytest.mark.e2e])) for x in KINDS]
 )
 def test_gradients_on_a_mesh_equal_those_on_one_device(name):
     """With dropout and random features, on 2 x 2 x 2 devices."""

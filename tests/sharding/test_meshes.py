@@ -104,6 +104,7 @@ def run(sizes: tuple[int, int, int], slices: int = 1, algorithm: str = "adam", *
     return np.array(losses), state
 
 
+@pytest.mark.thorough
 def test_several_steps_of_one_program_are_the_same_steps():
     """Batches stacked along a first axis keep their rows on their devices."""
     model, tx, config = parts(**ALONE)
@@ -170,6 +171,7 @@ def test_validation_loss_does_not_depend_on_the_mesh():
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_loops_shared_and_dropped_layers_and_muon_equal_one_device():
     """Which layers a step drops depends neither on the mesh nor on rematerialisation; and matrices
     whose rows and columns are on different devices are orthogonalised as a whole.
@@ -186,6 +188,7 @@ def test_loops_shared_and_dropped_layers_and_muon_equal_one_device():
     assert any("tensor" in (leaf.sharding.spec or ()) for leaf in kept)
 
 
+@pytest.mark.thorough
 def test_experts_equal_one_device():
     """Each device gathers its own positions, and loads are counted over all: the biases of experts
     are the same. Muon orthogonalises each expert's matrices, whose rows and columns
@@ -205,6 +208,7 @@ def test_experts_equal_one_device():
     np.testing.assert_allclose(bias, of_one, rtol=0, atol=1e-6)  # steps are of 1e-3
 
 
+@pytest.mark.thorough
 def test_accumulation_and_fused_attention_equal_one_device():
     """Two slices of 8 rows on 8 devices, without dropout, with the kernel and only products kept:
     the same as all rows at once on one device.
@@ -411,6 +415,7 @@ def test_minus_one_takes_the_remaining_devices():
     assert dict(make_mesh(MeshConfig(1, -1, 1)).shape) == {"data": 1, "fsdp": 8, "tensor": 1}
 
 
+@pytest.mark.thorough
 def test_an_encoder_on_a_mesh_equals_one_device():
     """The gradients of all its predictions together, with d_model and the vocabulary divided, but
     not the three classes.

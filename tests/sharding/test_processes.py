@@ -100,6 +100,7 @@ def assert_close(one: WorkDir, other: WorkDir) -> None:
             assert value == (its[key] if exact else pytest.approx(its[key], rel=1e-5)), key
 
 
+@pytest.mark.thorough
 def test_a_run_moves_from_two_processes_to_one(home, monkeypatch):
     """3 steps by two processes with 2 devices each, then 3 by one with 1, equal 6 steps by one.
 
@@ -196,6 +197,7 @@ with joined(f"127.0.0.1:{port}", 2, me):
 """
 
 
+@pytest.mark.thorough
 def test_a_write_that_fails_on_one_process_fails_on_all():
     """And a process that reads something else than the first says so."""
     port = free_port()

@@ -245,6 +245,7 @@ def test_too_many_bad_updates_in_a_row_end_the_run(tmp_path, monkeypatch):
     assert scene.validated == [1, 2, 2, 2]
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("first", [1, 3, 4, 5])
 @pytest.mark.parametrize(("count", "every"), [(1, 1), (1, 2), (1, 4), (4, 4), (12, 12)])
 @pytest.mark.parametrize("resumed", [False, True])

@@ -100,6 +100,7 @@ def updates(tx, params, *steps):
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(update)}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("together", ["a few", "all"])
 def test_muon_updates_kernels_and_adam_the_rest(monkeypatch, together):
     """After two steps, each kernel compared with optax's iteration."""

@@ -65,6 +65,7 @@ def counted(trace: Trace, steps: Iterable[int]) -> Iterator[int]:
             yield number
 
 
+@pytest.mark.thorough
 def test_requested_steps_are_traced(tmp_path):
     """Steps 12 and 13 of a run resumed after 10 are in the trace, for TensorBoard and Perfetto."""
     for number in counted(Trace((12, 13), tmp_path / "profile", 10), range(11, 16)):
@@ -72,6 +73,7 @@ def test_requested_steps_are_traced(tmp_path):
     assert traced_steps(tmp_path) == {12, 13}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("done", "until", "expected"), [(11, 14, {12, 13}), (9, 11, {10, 11})])
 def test_steps_outside_the_run_are_left_out_of_the_trace(tmp_path, done, until, expected):
     """A run that begins within 10 to 13 traces the rest; one that ends there, what it has run."""
