@@ -32,7 +32,7 @@ OWN_PART = ", or FILE.py:NAME, a part of your own"  # after the entries of a tab
 def door(config: Any) -> ConfigDict:
     """Return the same fields as a locked ConfigDict, which rejects unknown fields."""
     fields: dict[str, Any] = {}
-    hints = typing.get_type_hints(type(config))
+    hints = _hints(type(config))
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
         if dataclasses.is_dataclass(value):
@@ -66,13 +66,18 @@ def kind_of(path: str) -> Any:
     """
     kind: Any = Experiment
     for name in path.split("."):
-        hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        hints = _hints(kind) if dataclasses.is_dataclass(kind) else {}
         if name not in hints:
             raise _unknown(path)
         kind = hints[name]
     if dataclasses.is_dataclass(kind):
         raise UserError(f"config.{path}: is a group of fields; set one of {sorted(_names(kind))}")
     return kind
+
+
+@functools.cache  # they are evaluated from text each time
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str = "config") -> Any:
@@ -84,7 +89,7 @@ def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str
     if not isinstance(config, ConfigDict | dict):
         raise UserError(f"{path}={config!r}: must be a group of fields")
     values = {key: config[key] for key in config}
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     for key in values:
         if key not in hints:
             raise UserError(f"{path}.{key}: unknown field{did_you_mean(key, list(hints))}")
@@ -217,7 +222,6 @@ def checked(path: str, value: Any, kind: Any) -> Any:
     if isinstance(value, int) and value.bit_length() > 63:  # too long to print, or for a float
         digits = int(value.bit_length() * math.log10(2)) + 1
         raise UserError(f"{path}: a number of about {digits} digits, more than any field takes")
-    wrong = UserError(f"{path}={value!r}: must be {describe(kind)}")
     if isinstance(kind, types.UnionType):
         return None if value is None else checked(path, value, _without_none(kind))
     if typing.get_origin(kind) is Literal:
@@ -226,18 +230,22 @@ def checked(path: str, value: Any, kind: Any) -> Any:
             return parts.pinned(value, path)
         if value not in typing.get_args(kind):
             near = did_you_mean(str(value), [str(x) for x in typing.get_args(kind)])
-            raise UserError(f"{wrong}{OWN_PART * (field in TAKE_PARTS)}{near}")
+            raise UserError(f"{_wrong(path, value, kind)}{OWN_PART * (field in TAKE_PARTS)}{near}")
         return value
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
-            raise wrong
+            raise _wrong(path, value, kind)
         element = typing.get_args(kind)[0]
         return tuple(checked(f"{path}[{i}]", item, element) for i, item in enumerate(value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind or (kind is float and not math.isfinite(value)):
-        raise wrong
+        raise _wrong(path, value, kind)
     return value
+
+
+def _wrong(path: str, value: Any, kind: Any) -> UserError:
+    return UserError(f"{path}={value!r}: must be {describe(kind)}")
 
 
 def _read(path: str, text: str, kind: Any) -> Any:
