@@ -107,9 +107,9 @@ def test_several_prompts_are_streamed_concurrently(writing, monkeypatch):
 
 @pytest.mark.parametrize(
     ("fields", "status"),
-    [({"model": "../../etc/passwd"}, 404), ({"logprobs": 2}, 400), ({"n": 0}, 400),
+    [({"model": "../../etc/passwd"}, 404), ({"logprobs": 21}, 400), ({"n": 0}, 400),
      ({"presence_penalty": 1.0}, 400), ({"temperature": 2.5}, 400), ({"max_tokens": 11}, 400),
-     ({"prompt": "x" * 30}, 400), ({"prompt": [1, 2]}, 400), ({"prompt": []}, 400),
+     ({"prompt": "x" * 30}, 400), ({"prompt": [1, "a"]}, 400), ({"prompt": []}, 400),
      ({"suffix": "b"}, 400), ({"logit_bias": {"3": 1}}, 400), ({"best_of": 2}, 400),
      ({"frequency_penalty": 0.5}, 400), ({"n": 9}, 413), ({"unknown": 1}, 400),
      ({"top_p": 1e-39}, 400), ({"stream_options": {"include_usage": True}}, 400),

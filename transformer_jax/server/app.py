@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.server import libretranslate, native, openai
+from transformer_jax.server import libretranslate, native, openai, tokenizer
 from transformer_jax.server.http import Gone, Refusal, Render, bearer, check_key, json_response
 from transformer_jax.server.page import page
 from transformer_jax.server.service import Service
@@ -31,9 +31,10 @@ _HEADERS = (
 )
 # The form of errors, by how a path begins; others have that of the native protocol.
 _FORMS: dict[str, Render] = {
-    "/v1/": openai.rendered,
+    **dict.fromkeys(("/v1/", "/tokenize", "/detokenize"), openai.rendered),
     **dict.fromkeys(
-        ("/translate", "/detect", "/languages", "/suggest", "/frontend/"), libretranslate.rendered
+        ("/translate", "/detect", "/languages", "/suggest", "/frontend/", "/spec"),
+        libretranslate.rendered,
     ),
 }
 _PREFLIGHT = 3600  # seconds that a browser remembers what a page of another origin may ask
@@ -70,6 +71,10 @@ def application(service: Service) -> Starlette:
         route("/v1/models", "GET", openai.models),
         route("/v1/models/{name:path}", "GET", openai.model),
         route("/v1/completions", "POST", openai.completions, searches=True),
+        route("/v1/chat/completions", "POST", openai.chat),
+        route("/tokenize", "POST", tokenizer.tokenize),
+        route("/detokenize", "POST", tokenizer.detokenize),
+        route("/tokenizer_info", "GET", tokenizer.info),
     ]
 
     @asynccontextmanager

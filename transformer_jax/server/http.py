@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from email.message import Message
@@ -32,11 +33,16 @@ _FIELDS = 100  # of a form, at most
 
 
 class Refusal(Exception):
-    """A refused request: its status, a message for the client, and when to retry."""
+    """A refused request: its status, a message for the client, when to retry, the field at fault,
+    and what is wrong with it, for protocols that say so.
+    """
 
-    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, retry_after: float | None = None,
+        param: str | None = None, code: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = {}
         if retry_after is not None:
             self.headers["retry-after"] = str(max(1, round(retry_after)))
@@ -142,7 +148,7 @@ async def read(request: Request, kind: type[T], settings: Settings) -> T:
             return msgspec.convert(_fields_of(body, content_type), kind, strict=False)
         return msgspec.json.decode(body, type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise Refusal(400, _reason(error)) from None
+        raise Refusal(400, _reason(error), None, *_fault(error)) from None
     except RecursionError:
         raise Refusal(400, "the JSON is nested too deeply") from None
 
@@ -152,6 +158,24 @@ def _reason(error: Exception) -> str:
         return "the body is not valid UTF-8"
     text = str(error).replace("`", "")
     return (text if text.startswith("JSON") else text[:1].lower() + text[1:])[:300]
+
+
+# What msgspec says of a field, and how OpenAI's protocol names that.
+_FAULTS = (
+    (re.compile(r"missing required field `(\w+)`"), "missing_required_parameter"),
+    (re.compile(r"contains unknown field `(\w+)`"), "unknown_parameter"),
+    (re.compile(r", got .* - at `\$\.(\w+)"), "invalid_type"),
+    (re.compile(r" - at `\$\.(\w+)"), "invalid_value"),
+)
+
+
+def _fault(error: Exception) -> tuple[str | None, str | None]:
+    """Return the field that a validation error is about, and what is wrong with it, if known."""
+    if isinstance(error, msgspec.ValidationError):
+        for pattern, code in _FAULTS:
+            if found := pattern.search(str(error)):
+                return found[1], code
+    return None, None
 
 
 def _media_type(content_type: str) -> str:

@@ -14,6 +14,7 @@ from transformer_jax.config.convert import parse
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, Generator
+from transformer_jax.decoding.text.likelihood import Likelihood, likelihoods
 from transformer_jax.decoding.text.live import (
     PREFIX,
     LivePlan,
@@ -30,6 +31,7 @@ from transformer_jax.server.settings import Settings
 from transformer_jax.server.tickets import Stream
 
 TOKENS = 512  # positions scored or aligned at a time
+ALTERNATIVES = 20  # most probable tokens of each position that a request can ask for, at most
 # Kinds of search.
 TRANSLATE = "translate"  # the config's
 SINGLE = "single"  # one hypothesis, greedy or random
@@ -64,6 +66,7 @@ class Served:
             )
         ensemble = isinstance(trained, TrainedEnsemble)
         self.scores = not ensemble and (self.translates or objective.record.likelihood)
+        self.gives_log_probs = not ensemble and objective.record.likelihood  # of tokens as written
         self.aligns = self.translates and not ensemble and has_attention(
             trained.model, trained.params
         )  # fmt: skip
@@ -107,6 +110,11 @@ class Served:
                 loaded = self.trained.loaded
                 src = [] if loaded.objective.one_sided else [ids]
                 log_probs_of(loaded, src, [ids], TOKENS)
+        if self.gives_log_probs:
+            most, length = self.longest_text, 16
+            while length < 2 * most:
+                self.likelihoods([[2] * (min(length, most) + 1)])
+                length *= 2
 
     @property
     def positions(self) -> int | None:
@@ -121,6 +129,12 @@ class Served:
             return self.translator(1).longest
         objective, positions = self.trained.experiment.objective, self.generator({}, 1).positions
         return min(objective.window if objective.windowed else self._settings.max_prompt, positions)
+
+    @property
+    def longest_text(self) -> int:
+        """The most pieces that are read of a prompt and its text."""
+        whole = self._settings.max_prompt + self._settings.max_tokens
+        return min(whole, self.generator({}, 1).positions)
 
     def translator(self, n_best: int) -> Translator:
         """Return the Translator for `n_best` translations of a line.
@@ -188,12 +202,16 @@ class Served:
                 )
         return score_pairs(loaded, sources, targets, TOKENS)
 
+    def likelihoods(self, sequences: Sequence[Sequence[int]]) -> list[Likelihood]:
+        """Return what the model gives for sequences of tokens; for the search thread."""
+        return likelihoods(self.trained.loaded, sequences, ALTERNATIVES, TOKENS)
+
     def prompting(
-        self, generator: Generator, prompt: str, max_tokens: int | None, n: int, number: int,
-        unless: int = MAX_TOKENS,
+        self, generator: Generator, prompt: str | Sequence[int], max_tokens: int | None, n: int,
+        number: int, unless: int = MAX_TOKENS,
     ) -> tuple[Asking, list[int]]:  # fmt: skip
-        """Return what continuing a prompt asks of a search, and the pieces read. `unless` limits
-        the tokens written if `max_tokens` is None.
+        """Return what continuing a prompt asks of a search, nothing if `max_tokens` is 0, and the
+        pieces read. `unless` limits the tokens written if `max_tokens` is None.
 
         Raises:
           UserError: if the prompt, or the text asked for, is too long.
@@ -209,7 +227,9 @@ class Served:
             max_tokens = min(unless, most, generator.limit(1, len(read), None))
         if max_tokens > most:
             raise UserError(f"max_tokens={max_tokens}: at most {most}; lower it")
-        limit = generator.limit(1, len(read), max_tokens)
+        limit = generator.limit(1, len(read), max_tokens or 1)
+        if max_tokens == 0:
+            return Asking(SINGLE, []), read
         sentence = generator.sentence(read, 0, number, limit)
         if config.competes:
             asked = config.search, config.hypotheses

@@ -1,9 +1,11 @@
 """OpenAI's protocol for completions: /v1/completions and /v1/models, for clients that speak it.
 
-Unsupported fields are accepted with their neutral values, and refused with others.
+Unsupported fields are accepted with their neutral values, and refused with others. `top_k` and what
+follows it are vLLM's.
 """
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -13,7 +15,9 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config.choices.searches import GREEDY, samples
+from transformer_jax.server import logprobs
 from transformer_jax.server.http import (
     Refusal,
     check_texts,
@@ -25,15 +29,18 @@ from transformer_jax.server.http import (
 )
 from transformer_jax.server.model import Served
 from transformer_jax.server.service import Service
-from transformer_jax.server.texts import Patience, Prompt, Text, parts_of, refused, texts
+from transformer_jax.server.texts import Part, Patience, Prompt, Text, parts_of, refused, texts
 
 _TOKENS = 16  # by default, as in the protocol
 _MADE = int(time.time())
+_STOPS = 16  # strings, at most
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "best_of": (None, 1), "frequency_penalty": (None, 0), "presence_penalty": (None, 0),
-    "logit_bias": (None, {}), "logprobs": (None,), "suffix": (None, ""),
+    "frequency_penalty": (None, 0), "presence_penalty": (None, 0), "logit_bias": (None, {}),
+    "suffix": (None, ""), "min_p": (None, 0), "repetition_penalty": (None, 1),
 }  # fmt: skip
+Tokens = list[int]
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -46,12 +53,12 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/completions"""
 
     model: str
-    prompt: str | list[str] = ""
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    prompt: str | list[str | int | list[int]] = ""  # texts or tokens, one or several
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = 1.0
     n: Annotated[int, Meta(ge=1, le=128)] | None = 1
-    stop: str | Annotated[list[str], Meta(max_length=4)] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=_STOPS)] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     echo: bool | None = False
@@ -63,13 +70,33 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
     logprobs: int | None = None
     suffix: str | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None  # 0 and -1: all
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    add_special_tokens: bool | None = True  # what documents begin with, before a text
+    return_tokens_as_token_ids: bool | None = False
+
+    def prompts(self) -> list[str | Tokens]:
+        """Return the prompts."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        tokens = [each for each in self.prompt if isinstance(each, int)]
+        if tokens and len(tokens) == len(self.prompt):
+            return [tokens]
+        several = [each for each in self.prompt if not isinstance(each, int)]
+        if tokens or not several:
+            what = "holds tokens beside other prompts" if tokens else "an empty list"
+            raise Refusal(400, f"prompt: {what}; give texts, or lists of tokens",
+                          param="prompt", code="invalid_type")  # fmt: skip
+        return several
 
     def fields(self) -> dict[str, Any]:
         """Return the decoding fields that the request sets."""
         if self.temperature == 0:
             return GREEDY
         drawn = {"temperature": 1.0 if self.temperature is None else self.temperature,
-                 "top_p": 1.0 if self.top_p is None else self.top_p, "top_k": 0}  # fmt: skip
+                 "top_p": 1.0 if self.top_p is None else self.top_p,
+                 "top_k": max(self.top_k or 0, 0)}  # fmt: skip
         if self.seed is not None:
             drawn["seed"] = self.seed % 2**32
         return samples(self.n or 1) | drawn
@@ -80,35 +107,54 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
         return [text for text in found if text]
 
 
-def _model(service: Service, name: str) -> Served:
+def served(service: Service, name: str | None) -> Served:
+    """Return the model, if it completes prompts, and has this name, if one is given.
+
+    Raises:
+      Refusal: if not.
+    """
     model = service.model
     if not model.generates:
-        raise Refusal(404, "this model does not complete prompts")
-    if name != service.settings.name:
-        raise Refusal(404, f"the model {name[:80]!r} does not exist; see /v1/models")
+        raise Refusal(404, "this model does not complete prompts", code="model_not_found")
+    if name not in (None, service.settings.name):
+        raise Refusal(404, f"the model {str(name)[:80]!r} does not exist; see /v1/models",
+                      param="model", code="model_not_found")  # fmt: skip
     return model
+
+
+def _check(model: Served, asked: Completion) -> None:
+    """Refuse what is not supported."""
+
+    def unsupported(name: str, why: str) -> Refusal:
+        return Refusal(400, f"{name}{why}", param=name, code="unsupported_parameter")
+
+    for name, neutral in _NEUTRAL.items():
+        if getattr(asked, name) not in neutral:
+            raise unsupported(name, " is not supported; leave it out")
+    if asked.best_of not in (None, asked.n or 1):
+        raise unsupported("best_of", f"={asked.best_of} is not supported: must be n, or left out")
+    if asked.stream_options is not None and not asked.stream:
+        raise unsupported("stream_options", ": only a stream has them; set stream, or leave them "
+                          "out")  # fmt: skip
+    if asked.logprobs is not None and (why := logprobs.refusal(model, asked.logprobs)):
+        raise unsupported("logprobs", why)
 
 
 async def completions(service: Service, request: Request) -> Response:
     """Complete prompts."""
     asked = await read(request, Completion, service.settings)
-    model = _model(service, asked.model)
-    for name, neutral in _NEUTRAL.items():
-        if getattr(asked, name) not in neutral:
-            raise Refusal(400, f"{name} is not supported; leave it out")
-    if asked.stream_options is not None and not asked.stream:
-        raise Refusal(400, "stream_options: only a stream has them; set stream, or leave them out")
-    several = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
-    if not several:
-        raise Refusal(400, "prompt: an empty list; give at least one")
-    check_texts(several, service.settings)
-    check_texts(asked.stops(), service.settings, 4)
+    model = served(service, asked.model)
+    _check(model, asked)
+    several = asked.prompts()
+    check_texts([each for each in several if isinstance(each, str)], service.settings)
+    check_texts(asked.stops(), service.settings, _STOPS)
     if len(several) * (asked.n or 1) > service.settings.max_texts:
-        raise Refusal(413, f"more than {service.settings.max_texts} texts; ask for fewer")
+        raise Refusal(413, f"more than {service.settings.max_texts} texts; ask for fewer",
+                      param="prompt", code="invalid_value")  # fmt: skip
     with refused():
         service.worker.check(len(several) * (asked.n or 1))
     first = 1 if asked.seed is not None else service.numbers(len(several))
-    prompts = [_prompt(model, asked, text, first + i) for i, text in enumerate(several)]
+    prompts = [_prompt(model, asked, given, first + i) for i, given in enumerate(several)]
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion",
             "created": int(time.time()), "model": service.settings.name}  # fmt: skip
     patience = Patience(service.settings.timeout)
@@ -116,15 +162,46 @@ async def completions(service: Service, request: Request) -> Response:
         events = _events(service, model, asked, prompts, head, patience)
         most = patience.seconds + service.settings.patience
         return await streamed(request, events, "text/event-stream", most)
-    choices: list[dict[str, Any]] = []
-    written = 0
-    found = await unless_gone(request, _all(service, model, prompts, patience))
-    for prompt, some in zip(prompts, found, strict=True):
-        for text in some:
-            shown = prompt.given * bool(asked.echo) + text.written
-            choices.append(_choice(len(choices), shown, text.finish))
-            written += len(text.ids)
+    work = _choices(service, model, asked, prompts, patience)
+    choices, written = await unless_gone(request, work)
     return json_response({**head, "choices": choices, "usage": _usage(prompts, written)})
+
+
+def _prompt(model: Served, asked: Completion, given: str | Tokens, number: int) -> Prompt:
+    n = asked.n or 1
+    generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
+    plain = given
+    if isinstance(given, str) and asked.add_special_tokens is False:
+        (plain,) = model.trained.tokenizers.tgt.encode([given], eos=False)
+    try:
+        asking, ids = model.prompting(generator, plain, asked.max_tokens, n, number, _TOKENS)
+    except UserError as error:
+        param = _field_of(str(error)) or "prompt"
+        raise Refusal(400, str(error), param=param, code="context_length_exceeded") from None
+    text = given if isinstance(given, str) else generator.text(ids, [])
+    return Prompt(generator, asking, ids, text, asked.stops())
+
+
+async def _choices(
+    service: Service, model: Served, asked: Completion, prompts: list[Prompt], patience: Patience
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the choices for prompts, searched together, and how many tokens are written."""
+    last, n = time.monotonic() + patience.seconds, asked.n or 1
+    nothing = [[Text("", 0, [], "length")] * n] * len(prompts)
+    found = nothing if asked.max_tokens == 0 else await _all(service, model, prompts, patience)
+    pairs = [(prompt, text) for prompt, some in zip(prompts, found, strict=True) for text in some]
+    rows: list[dict[str, Any] | None] = [None] * len(pairs)
+    if asked.logprobs is not None:
+        wholes = [[*prompt.read, *text.ids] for prompt, text in pairs]
+        seconds = last - time.monotonic()
+        said = await logprobs.likelihoods(service, model, wholes, seconds)
+        codec, as_ids = model.trained.tokenizers.tgt, bool(asked.return_tokens_as_token_ids)
+        begins = [0 if asked.echo else len(prompt.read) for prompt, _ in pairs]
+        rows = [logprobs.rows(codec, ids, one, begin, asked.logprobs, as_ids=as_ids)
+                for ids, one, begin in zip(wholes, said, begins, strict=True)]  # fmt: skip
+    shown = [prompt.given * bool(asked.echo) + text.written for prompt, text in pairs]
+    choices = [_choice(i, shown[i], text.finish, rows[i]) for i, (_, text) in enumerate(pairs)]
+    return choices, sum(len(text.ids) for _, text in pairs)
 
 
 async def _all(
@@ -139,11 +216,10 @@ async def _all(
             task.cancel()
 
 
-def _prompt(model: Served, asked: Completion, text: str, number: int) -> Prompt:
-    n = asked.n or 1
-    generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
-    asking, ids = model.prompting(generator, text, asked.max_tokens, n, number, _TOKENS)
-    return Prompt(generator, asking, ids, text, asked.stops())
+async def _nothing(count: int) -> AsyncGenerator[Part]:
+    """Yield the ends of texts that are not to be written."""
+    for place in range(count):
+        yield Part(place, "", "length")
 
 
 async def _events(
@@ -152,15 +228,30 @@ async def _events(
 ) -> AsyncGenerator[bytes]:  # fmt: skip
     began, n = time.monotonic(), asked.n or 1
     counts: dict[int, int] = {}
+    lengths: dict[int, int] = {}  # of what is shown
+    parts = _nothing(n * len(prompts))
+    if asked.max_tokens != 0:
+        parts = parts_of(service, model, prompts, patience)
     try:
-        async for part in parts_of(service, model, prompts, patience):
+        async for part in parts:
             if not counts:
                 service.metrics.first_token.observe(time.monotonic() - began)
-            shown = part.text
+            prompt, shown = prompts[part.place // n], part.text
+            begin = len(prompt.read) + counts.get(part.place, 0)
             if asked.echo and part.place not in counts:
-                shown = prompts[part.place // n].given + shown
+                begin, shown = 0, prompt.given + shown
+            row = None
+            if asked.logprobs is not None:
+                seconds = began + patience.seconds - time.monotonic()
+                ids, offset = [*prompt.read, *part.ids], lengths.get(part.place, 0)
+                (said,) = await logprobs.likelihoods(service, model, [ids], seconds)
+                row = logprobs.rows(
+                    model.trained.tokenizers.tgt, ids, said, begin, asked.logprobs, offset,
+                    bool(asked.return_tokens_as_token_ids),
+                )  # fmt: skip
             counts[part.place] = part.tokens
-            yield event({**head, "choices": [_choice(part.place, shown, part.finish)]})
+            lengths[part.place] = lengths.get(part.place, 0) + len(shown)
+            yield event({**head, "choices": [_choice(part.place, shown, part.finish, row)]})
         if asked.stream_options is not None and asked.stream_options.include_usage:
             usage = _usage(prompts, sum(counts.values()))
             yield event({**head, "choices": [], "usage": usage})
@@ -171,8 +262,10 @@ async def _events(
     yield b"data: [DONE]\n\n"
 
 
-def _choice(index: int, text: str, finish: str | None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+def _choice(
+    index: int, text: str, finish: str | None, row: dict[str, Any] | None
+) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": row, "finish_reason": finish}
 
 
 def _usage(prompts: list[Prompt], written: int) -> dict[str, int]:
@@ -182,13 +275,13 @@ def _usage(prompts: list[Prompt], written: int) -> dict[str, int]:
 
 async def models(service: Service, request: Request) -> Response:
     """Return the served model as a list."""
-    _model(service, service.settings.name)
+    served(service, None)
     return json_response({"object": "list", "data": [_row(service)]})
 
 
 async def model(service: Service, request: Request) -> Response:
     """Describe a model."""
-    _model(service, request.path_params["name"])
+    served(service, request.path_params["name"])
     return json_response(_row(service))
 
 
@@ -197,9 +290,35 @@ def _row(service: Service) -> dict[str, Any]:
             "owned_by": "transformer_jax"}  # fmt: skip
 
 
+async def chat(service: Service, request: Request) -> Response:
+    """Refuse a conversation: without a template, it is not known how a model would read one."""
+    served(service, None)
+    raise no_template()
+
+
+def no_template() -> Refusal:
+    """Return the refusal of a conversation."""
+    return Refusal(
+        400, "messages: this model has no chat template, which would make one prompt of them; "
+        "write the prompt yourself, and send it to /v1/completions",
+        param="messages", code="unsupported_parameter",
+    )  # fmt: skip
+
+
+_FIELD = re.compile(r"(?:config\.)?(?:decoding\.)?(\w+)(?:=| \d+: |: )")
+
+
+def _field_of(message: str) -> str | None:
+    """Return the field of a request that a message begins with, if any."""
+    found = _FIELD.match(message)
+    return found[1] if found and found[1] in Completion.__struct_fields__ else None
+
+
 def rendered(error: Refusal) -> dict[str, Any]:
     """Return an error in this protocol's form."""
     kind = _TYPES.get(error.status) or (
         "server_error" if error.status >= 500 else "invalid_request_error"
     )
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.type}}
+    param = error.param or (_field_of(error.message) if error.status < 500 else None)
+    code = error.code or _CODES.get(error.status) or ("invalid_value" if param else error.type)
+    return {"error": {"message": error.message, "type": kind, "param": param, "code": code}}

@@ -196,7 +196,12 @@ class Part(NamedTuple):
     place: int  # of the text, among those of all prompts
     text: str
     finish: str | None = None  # at its end; see `Text`
-    tokens: int = 0  # of the whole text so far
+    ids: Sequence[int] = ()  # of the whole text so far
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of the whole text so far."""
+        return len(self.ids)
 
 
 class Prompt(NamedTuple):
@@ -271,7 +276,7 @@ async def parts_of(
             last = isinstance(event, Found)
             if isinstance(event, Found) and kind == BEAM:
                 for rank, text in enumerate(prompts[0].whole(event)):
-                    yield Part(rank, text.written, text.finish, len(text.ids))
+                    yield Part(rank, text.written, text.finish, text.ids)
                 continue
             ids = until_eos(event.tokens[0].tolist(), special) if isinstance(
                 event, Found) else event.ids  # fmt: skip
@@ -282,4 +287,4 @@ async def parts_of(
             if parts.ended and not last:
                 answer.drop(event.place)
             if new or parts.ended:
-                yield Part(event.place, new, parts.ended, len(parts.ids))
+                yield Part(event.place, new, parts.ended, [*parts.ids])

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
-from transformer_jax.data.codecs.codec import Codec, settled, special_of
+from transformer_jax.data.codecs.codec import Codec, settled, shortened, special_of
 from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
@@ -100,13 +100,14 @@ class Generator:
     def generate(
         self,
         params: Any,
-        prompts: Sequence[str],
+        prompts: Sequence[str | Sequence[int]],
         max_tokens: int | None = None,
         first: int = 1,
         progress: Callable[[Iterable], Iterable] = iter,
         stop: str | Sequence[str] = (),
     ) -> list[list[Generated]]:
-        """Return up to n_best texts for each prompt, best first, samples in the order drawn.
+        """Return up to n_best texts for each prompt, best first, samples in the order drawn; see
+        `read` for what a prompt may be.
 
         A text ends with EOS or after `max_tokens` new pieces; None means 256, or as many as the
         model has positions for if its window does not slide. It is cut before the first of the
@@ -164,9 +165,26 @@ class Generator:
                 return
         yield parts.finish()
 
-    def read(self, prompt: str) -> list[int]:
-        """Return what the model reads of a prompt."""
-        return self._prompting.read(self._codec, prompt, self._objective, self._cut_at)
+    def read(self, prompt: str | Sequence[int]) -> list[int]:
+        """Return what the model reads of a prompt: a text, or its pieces, those of a source with
+        its EOS.
+
+        Raises:
+          UserError: if there are no pieces, or no such ones.
+        """
+        if isinstance(prompt, str):
+            return self._prompting.read(self._codec, prompt, self._objective, self._cut_at)
+        if not prompt:
+            raise UserError("prompt: holds no pieces; give at least one")
+        if min(prompt) < 0 or max(prompt) >= self._codec.size:
+            raise UserError(
+                f"prompt: holds pieces from {min(prompt)} to {max(prompt)}, but the model's are "
+                f"0 to {self._codec.size - 1}; encode it with the model's own tokenizer"
+            )
+        if self._prompting.continued:
+            return [*prompt]
+        most = len(prompt) if self._cut_at is None else self._cut_at
+        return [*shortened([*prompt], most), self.special.begin]
 
     def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
         """Return the search's Sentence for a prompt, given the pieces read."""

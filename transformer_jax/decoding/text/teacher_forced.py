@@ -39,9 +39,10 @@ def each_item(
     loaded: Loaded,
     items: TokenStore,
     tokens_per_batch: int,
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield (item, its row of the array that `compute` returns for a batch, the positions of the
-    row where something is predicted, by the main target if there are several), shortest first.
+) -> Iterator[tuple[int, Any, np.ndarray]]:
+    """Yield (item, its row of the array that `compute` returns for a batch, or of each array, the
+    positions of the row where something is predicted, by the main target if there are several),
+    shortest first.
 
     The arrays of a batch have one item per row; `tokens_per_batch` is the most positions per side.
 
@@ -61,6 +62,7 @@ def each_item(
         rows = jax.device_get(compute(loaded.model, loaded.params, batch))
         weights = batch.targets[batch.main].weight
         predicted = [np.flatnonzero(weight) for weight in weights]
+        rows = zip(*rows, strict=True) if isinstance(rows, tuple) else rows
         yield from zip(placement.pairs.tolist(), rows, predicted, strict=False)
 
 
