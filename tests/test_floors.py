@@ -33,7 +33,7 @@ LEVELS = {
     "training": 3, "decoding": 3,
     "api": 3.5,
     "evaluation": 4, "export": 4, "plots": 4, "experiments": 4, "sweeps": 4, "reports": 4,
-    "server": 5, "cli": 5.5,
+    "server": 5, "harness": 5, "cli": 5.5,
 }  # fmt: skip
 # Exceptions: (importer, imported) on the same level. On level 4, training validates, and can start
 # from a Hugging Face directory; reports read sweeps, and group sentences as they were scored; plots
