@@ -5,6 +5,7 @@ import functools
 import json
 
 import pytest
+from decoding.test_generate import CODEC
 from server.conftest import writer
 
 PROMPTS = ["", "ab", "helloworld"]
@@ -113,7 +114,10 @@ def test_several_prompts_are_streamed_concurrently(writing, monkeypatch):
      ({"suffix": "b"}, 400), ({"logit_bias": {"3": 1}}, 400), ({"best_of": 2}, 400),
      ({"frequency_penalty": 0.5}, 400), ({"n": 9}, 413), ({"unknown": 1}, 400),
      ({"top_p": 1e-39}, 400), ({"stream_options": {"include_usage": True}}, 400),
-     ({"stream": True, "stream_options": {"includes_usage": True}}, 400)],
+     ({"stream": True, "stream_options": {"includes_usage": True}}, 400),
+     ({"logprobs": -1}, 400), ({"max_tokens": -1}, 400), ({"prompt": [30]}, 400),
+     ({"prompt": [[1], []]}, 400), ({"min_p": 0.1}, 400), ({"repetition_penalty": 1.2}, 400),
+     ({"top_k": -2}, 400)],
 )  # fmt: skip
 def test_invalid_openai_requests_are_rejected(writing, fields, status):
     answer = writing.post("/v1/completions", json={"model": "tiny", "prompt": "a"} | fields)
@@ -121,6 +125,33 @@ def test_invalid_openai_requests_are_rejected(writing, fields, status):
     error = answer.json()["error"]
     assert error["type"] == "invalid_request_error"
     assert error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [({"model": "other"}, "model", "model_not_found"), ({"n": "b"}, "n", "invalid_type"),
+     ({"n": 0}, "n", "invalid_value"), ({"unknown": 1}, "unknown", "unknown_parameter"),
+     ({"model": None}, "model", "invalid_type"), ({"suffix": "b"}, "suffix",
+     "unsupported_parameter"), ({"top_p": 1e-39}, "top_p", "invalid_value"),
+     ({"max_tokens": 11}, "max_tokens", "context_length_exceeded"),
+     ({"prompt": "x" * 30}, "prompt", "context_length_exceeded"),
+     ({"logprobs": 21}, "logprobs", "unsupported_parameter")],
+)  # fmt: skip
+def test_errors_name_the_field_and_what_is_wrong_with_it(writing, fields, param, code):
+    answer = writing.post("/v1/completions", json={"model": "tiny", "prompt": "a"} | fields)
+    error = answer.json()["error"]
+    assert (error["param"], error["code"]) == (param, code), error
+    answer = writing.post("/v1/completions", json={"prompt": "a"})
+    assert answer.json()["error"]["code"] == "missing_required_parameter"
+
+
+def test_conversations_are_refused_as_there_is_no_template(writing):
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "a"}]}
+    for path in ("/v1/chat/completions", "/tokenize"):
+        answer = writing.post(path, json=body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "messages")
+        assert "no chat template" in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -195,3 +226,109 @@ def test_echo_returns_the_prompt_itself(writing, prompt):
     for part in parts:
         streamed[part["choices"][0]["index"]] += part["choices"][0]["text"]
     assert streamed == echoed
+
+
+def completed(client, **fields) -> list[dict]:
+    """Return the choices of a completion."""
+    answer = client.post("/v1/completions", json={"model": "tiny", "temperature": 0} | fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"]
+
+
+def ids_of(text: str) -> list[int]:
+    """Return what the model reads of a text."""
+    return CODEC.encode([text], bos=True, eos=False)[0]
+
+
+def test_log_probabilities_of_a_prompt_are_its_score(writing):
+    """Given as text or as tokens, written on or not; the first token has none."""
+    (score,) = writer().score(["hello"])
+    for prompt in ("hello", ids_of("hello"), [ids_of("hello")]):
+        for most in (0, 1, 5):
+            (choice,) = completed(writing, prompt=prompt, max_tokens=most, echo=True, logprobs=3)
+            said = choice["logprobs"]
+            assert said["token_logprobs"][0] is said["top_logprobs"][0] is None
+            assert said["token_logprobs"][1:6] == pytest.approx(score.log_probs[:5], abs=1e-5)
+            assert said["tokens"][:6] == ["<s>", *"hello"]
+            assert said["text_offset"][:6] == [0, 0, 1, 2, 3, 4]
+            assert len(said["tokens"]) == 6 + most
+            assert choice["text"].startswith("hello")
+            for log_prob, top in zip(said["token_logprobs"][1:], said["top_logprobs"][1:],
+                                     strict=True):  # fmt: skip
+                assert log_prob in top.values()
+                assert len(top) in (3, 4)
+                assert list(top.values()) == sorted(top.values(), reverse=True)
+
+
+@pytest.mark.parametrize("fields", [{}, {"temperature": 0.7, "top_k": 9, "n": 2, "seed": 5}],
+                         ids=["greedy", "sampled"])  # fmt: skip
+def test_log_probabilities_of_a_text_are_those_of_a_prompt_as_long(writing, fields):
+    """Whole or streamed, with and without the prompt; greedy pieces are the most probable ones."""
+    asked = {"prompt": ["ab", "hello"], "max_tokens": 6, "logprobs": 2, **fields}
+    plain, echoed = completed(writing, **asked), completed(writing, **asked, echo=True)
+    for choice, whole in zip(plain, echoed, strict=True):
+        (scored,) = completed(writing, prompt=whole["text"], max_tokens=0, echo=True, logprobs=2)
+        found, written = scored["logprobs"], len(choice["logprobs"]["tokens"])
+        assert whole["logprobs"]["token_logprobs"] == pytest.approx(
+            found["token_logprobs"], abs=1e-5
+        )
+        assert choice["logprobs"]["tokens"] == whole["logprobs"]["tokens"][-written:]
+        assert choice["logprobs"]["text_offset"][0] == 0
+        if not fields:
+            best = [max(top.values()) for top in choice["logprobs"]["top_logprobs"]]
+            assert choice["logprobs"]["token_logprobs"] == best
+    for echo, wholes in ((False, plain), (True, echoed)):
+        body = {"model": "tiny", "temperature": 0, **asked, "echo": echo, "stream": True}
+        *parts, _ = events(writing.post("/v1/completions", json=body))
+        for whole in wholes:
+            rows = [part["choices"][0] for part in parts]
+            rows = [row["logprobs"] for row in rows if row["index"] == whole["index"]]
+            for name, values in whole["logprobs"].items():
+                joined = [value for row in rows for value in row[name]]
+                if name in ("tokens", "text_offset"):
+                    assert joined == values
+                else:
+                    assert joined == [value and pytest.approx(value, abs=1e-5) for value in values]
+
+
+def test_nothing_is_written_where_nothing_may_be(writing):
+    for echo in (False, True):
+        asked = {"prompt": ["ab", "c"], "max_tokens": 0, "echo": echo, "n": 2}
+        choices = completed(writing, **asked)
+        wanted = ["ab", "ab", "c", "c"] if echo else [""] * 4
+        assert [choice["text"] for choice in choices] == wanted
+        assert {choice["finish_reason"] for choice in choices} == {"length"}
+        body = {"model": "tiny", "stream": True, **asked}
+        *parts, _ = events(writing.post("/v1/completions", json=body))
+        assert [part["choices"][0]["text"] for part in parts] == wanted
+
+
+def test_prompts_of_tokens_are_read_as_they_are(writing):
+    """Without BOS if they have none, which add_special_tokens=False leaves out of texts."""
+    asked = {"max_tokens": 5, "logprobs": 0, "echo": True}
+    (ours,) = completed(writing, prompt=ids_of("ab")[1:], **asked)
+    (theirs,) = completed(writing, prompt="ab", add_special_tokens=False, **asked)
+    assert ours == theirs
+    assert ours["logprobs"]["tokens"][:2] == ["a", "b"]
+    named = completed(writing, prompt="ab", return_tokens_as_token_ids=True, **asked)
+    first = [f"token_id:{i}" for i in ids_of("ab")]
+    assert named[0]["logprobs"]["tokens"][:3] == first
+
+
+def test_tokens_and_texts_are_turned_into_one_another(writing):
+    ids = ids_of("hello")
+    for fields, wanted in (({}, ids), ({"add_special_tokens": False}, ids[1:])):
+        answer = writing.post("/tokenize", json={"model": "tiny", "prompt": "hello"} | fields)
+        assert (answer.json()["tokens"], answer.json()["count"]) == (wanted, len(wanted))
+        answer = writing.post("/detokenize", json={"tokens": wanted})
+        assert answer.json() == {"prompt": "hello"}
+    info = writing.get("/tokenizer_info").json()
+    for name, i in (("bos_token", 1), ("eos_token", 2)):
+        asked = {"prompt": info[name], "add_special_tokens": False, "return_token_strs": True}
+        answer = writing.post("/tokenize", json=asked).json()
+        assert (answer["tokens"], answer["token_strs"]) == ([i], [info[name]])
+    for path, body, param in (
+        ("/tokenize", {}, "prompt"), ("/tokenize", {"model": "x", "prompt": ""}, "model"),
+        ("/detokenize", {"tokens": [30]}, "tokens"),
+    ):  # fmt: skip
+        assert writing.post(path, json=body).json()["error"]["param"] == param

@@ -123,10 +123,44 @@ def test_null_means_left_out(client, echoed, name):
     assert client.post("/detect", json={"q": "a", "api_key": None}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted", "lines"),
+    [("", "", [""]), ("a  dog", "A DOG", ["a dog"]),
+     ("<p>Tom &amp; <b>Al</b>\n run</p> ", "<p>TOM &amp; <b>AL</b>\n RUN</p> ",
+      ["", "Tom &", "Al", "run", ""]),
+     ("<script>x<y</script><!-- <p>no</p> -->end<br/>",
+      "<script>x<y</script><!-- <p>no</p> -->END<br/>", ["", "end", ""])],
+    ids=range(4),
+)  # fmt: skip
+def test_html_keeps_its_tags(client, echoed, text, wanted, lines):
+    body = {"q": [text, text], "target": "de", "format": "html"}
+    assert client.post("/translate", json=body).json()["translatedText"] == [wanted] * 2
+    assert echoed == lines * 2
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "status"),
+    [("en-US", "de_AT", 200), ("EN", "DE", 200), ("end", "de", 400), ("en", "fr", 400)],
+)
+def test_languages_may_have_a_region(client, echoed, source, target, status):
+    body = {"q": "a", "source": source, "target": target}
+    assert client.post("/translate", json=body).status_code == status
+
+
+def test_what_libretranslates_own_page_asks(client):
+    settings = client.get("/frontend/settings").json()
+    assert settings["language"]["target"]["code"] == "de"
+    assert (settings["charLimit"], settings["keyRequired"]) == (400, False)
+    spec = client.get("/spec").json()
+    assert {"/translate", "/detect", "/languages"} <= spec["paths"].keys()
+    assert spec["components"]["schemas"]["Translate"]["required"] == ["q", "target"]
+
+
 ERRORS = {  # paths, known and unknown, and the JSON types of an error and what is in it
-    ("/translate", "/detect", "/languages", "/suggest", "/translate_file", "/frontend/settings"):
+    ("/translate", "/detect", "/languages", "/suggest", "/translate_file", "/frontend/nowhere"):
         (str, None),
-    ("/v1/completions", "/v1/models", "/v1/nowhere"): (dict, {"message", "type", "param", "code"}),
+    ("/v1/completions", "/v1/chat/completions", "/v1/models", "/v1/nowhere", "/tokenize"):
+        (dict, {"message", "type", "param", "code"}),
     ("/api/translate", "/api/nowhere", "/nowhere", "/reload"): (dict, {"type", "message"}),
 }  # fmt: skip
 

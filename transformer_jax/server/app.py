@@ -68,6 +68,8 @@ def application(service: Service) -> Starlette:
         route("/translate", "POST", libretranslate.translate, True, searches=True),
         route("/detect", "POST", libretranslate.detect, open_to_all=True),
         route("/languages", "GET", libretranslate.languages, open_to_all=True),
+        route("/frontend/settings", "GET", libretranslate.settings, open_to_all=True),
+        route("/spec", "GET", libretranslate.spec, open_to_all=True),
         route("/v1/models", "GET", openai.models),
         route("/v1/models/{name:path}", "GET", openai.model),
         route("/v1/completions", "POST", openai.completions, searches=True),

@@ -1,16 +1,21 @@
-"""LibreTranslate's protocol: /translate, /languages, /detect, for clients that speak it.
+"""LibreTranslate's protocol, for clients that speak it: /translate, /languages, /detect, and what
+its own page asks, /frontend/settings and /spec.
 
 Optional fields may be null, which means left out.
 """
 
 import re
+from collections.abc import Callable
+from importlib.metadata import version
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from transformer_jax.decoding.text.long_lines import alike
+from transformer_jax.server import markup
 from transformer_jax.server.http import (
     Refusal,
     bearer,
@@ -43,6 +48,7 @@ class Detect(Struct):
     api_key: str | None = None
 
 
+_PAUSE = 500  # ms that LibreTranslate's page waits after a key before it translates
 _ENDS = re.compile("(\r\n|\r|\n)")  # of lines; browsers send forms with the first
 
 
@@ -57,16 +63,22 @@ async def translate(service: Service, request: Request) -> Response:
     _check_key(service, request, asked.api_key)
     model = translating(service)
     data = model.trained.experiment.data
-    if asked.source not in (None, "auto", data.source_language):
+    if asked.source not in (None, "auto") and not _same(asked.source, data.source_language):
         raise Refusal(400, f"{asked.source[:40]} is not supported: the source is "
                       f"{data.source_language}")  # fmt: skip
-    if asked.target != data.target_language:
+    if not _same(asked.target, data.target_language):
         raise Refusal(400, f"{asked.target[:40]} is not supported: the target is "
                       f"{data.target_language}")  # fmt: skip
-    if asked.format not in (None, "text"):
-        raise Refusal(400, "format: only text is supported")
+    if asked.format not in (None, "text", "html"):
+        raise Refusal(400, f"format: {asked.format[:40]} is not supported: must be text or html")
     several = [asked.q] if isinstance(asked.q, str) else asked.q
-    texts = [_ENDS.split(text) for text in several]  # lines, and their ends in between
+    # Lines, and what is in between.
+    split: Callable[[str], list[str]] = _ENDS.split
+    write: Callable[[str], str] = str
+    if asked.format == "html":
+        check_texts(several, service.settings)
+        split, write = markup.lines_of, markup.written
+    texts = [split(text) for text in several]
     lines = [line for text in texts for line in text[::2]]
     check_texts(lines, service.settings)
     alternatives = asked.alternatives or 0
@@ -76,14 +88,22 @@ async def translate(service: Service, request: Request) -> Response:
     patience, n_best = Patience(service.settings.timeout), 1 + alternatives
     work = translations(service, model, lines, patience, n_best)
     found = iter(await unless_gone(request, work))
-    wholes = [_whole([next(found) for _ in text[::2]], text[1::2]) for text in texts]
+    wholes = [_whole([next(found) for _ in text[::2]], text[1::2], write) for text in texts]
     return json_response(_answer(asked, data.source_language, wholes))
 
 
-def _whole(lines: list[Any], ends: list[str]) -> list[str]:
+def _same(asked: str, language: str) -> bool:
+    """Return whether a code such as en-US or en_us names a language such as en, or the other way
+    round; two regions of one language are two.
+    """
+    one, other = (code.lower().replace("_", "-") for code in (asked, language))
+    return one == other or one.startswith(f"{other}-") or other.startswith(f"{one}-")
+
+
+def _whole(lines: list[Any], ends: list[str], write: Callable[[str], str]) -> list[str]:
     """Return the text of the lines' best translations, of their second best, and so on."""
     return [
-        "".join(found.text + end for found, end in zip(rank, [*ends, ""], strict=True))
+        "".join(write(found.text) + end for found, end in zip(rank, [*ends, ""], strict=True))
         for rank in alike(lines)
     ]
 
@@ -115,6 +135,37 @@ async def detect(service: Service, request: Request) -> Response:
     _check_key(service, request, asked.api_key)
     data = translating(service).trained.experiment.data
     return json_response([{"confidence": 0, "language": data.source_language}])
+
+
+async def settings(service: Service, request: Request) -> Response:
+    """Return what LibreTranslate's page asks before it shows anything."""
+    data, limits = translating(service).trained.experiment.data, service.settings
+    sides = {"source": data.source_language, "target": data.target_language}
+    return json_response({
+        "apiKeys": limits.key is not None, "keyRequired": limits.key is not None,
+        "charLimit": limits.max_characters, "frontendTimeout": _PAUSE, "suggestions": False,
+        "filesTranslation": False, "supportedFilesFormat": [],
+        "language": {side: {"code": code, "name": code} for side, code in sides.items()},
+    })  # fmt: skip
+
+
+async def spec(service: Service, request: Request) -> Response:
+    """Describe this protocol, as far as it is spoken here, in OpenAPI's form."""
+    bodies = {"/translate": Translate, "/detect": Detect}
+    schemas, parts = msgspec.json.schema_components(
+        bodies.values(), ref_template="#/components/schemas/{name}"
+    )
+    responses = {"200": {"description": "done"}, "400": {"description": "refused"}}
+    paths: dict[str, Any] = {
+        path: {"post": {"responses": responses, "requestBody": {"required": True, "content": {
+            "application/json": {"schema": schema}}}}}
+        for path, schema in zip(bodies, schemas, strict=True)
+    }  # fmt: skip
+    for path in ("/languages", "/frontend/settings", "/spec"):
+        paths[path] = {"get": {"responses": {"200": responses["200"]}}}
+    title = {"title": service.settings.name, "version": version("transformer-jax")}
+    return json_response({"openapi": "3.1.0", "info": title, "paths": paths,
+                          "components": {"schemas": parts}})  # fmt: skip
 
 
 def rendered(error: Refusal) -> dict[str, Any]:
