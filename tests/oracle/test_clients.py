@@ -39,8 +39,25 @@ def test_openai():
         )
         assert "".join(c.text for part in parts for c in part.choices) == wanted
         assert parts[-1].usage.total_tokens == found.usage.total_tokens
-        with pytest.raises(openai.BadRequestError, match="logprobs"):
-            client.completions.create(**asked, logprobs=2)
+        whole = client.completions.create(**asked, logprobs=2, echo=True).choices[0]
+        said, (score,) = whole.logprobs, writer().score([whole.text])
+        window = writer().experiment.objective.window  # in which a score sees what comes before
+        assert said.token_logprobs[1 : window + 1] == pytest.approx(
+            score.log_probs[:window], abs=1e-5
+        )
+        assert "".join(said.tokens[1:]) == whole.text == "ab" + wanted
+        assert said.text_offset == [0, *range(11)]
+        parts = client.completions.create(**asked, logprobs=2, echo=True, stream=True)
+        streamed = [x for part in parts for x in part.choices[0].logprobs.token_logprobs]
+        assert streamed[1:] == pytest.approx(said.token_logprobs[1:], abs=1e-5)
+        tokens = client.completions.create(**asked | {"prompt": [[1, 4, 5]]})
+        assert tokens.choices[0].text == wanted
+        with pytest.raises(openai.BadRequestError, match="logprobs") as error:
+            client.completions.create(**asked, logprobs=21)
+        assert (error.value.param, error.value.code) == ("logprobs", "unsupported_parameter")
+        messages = [{"role": "user", "content": "a"}]
+        with pytest.raises(openai.BadRequestError, match="no chat template"):
+            client.chat.completions.create(model="tiny", messages=messages)
         with pytest.raises(openai.NotFoundError):
             client.completions.create(**asked | {"model": "other"})
         with pytest.raises(openai.AuthenticationError):

@@ -69,9 +69,11 @@ def listening(service: Service):
     while not service.ready or not server.started:
         assert thread.is_alive()
         time.sleep(0.05)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/", service
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/", service
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -130,7 +130,7 @@ def test_libretranslate_api(translating):
     codes = {row["code"]: row["targets"] for row in translating.get("/languages").json()}
     assert codes == {"en": ["de"], "de": []}
     assert translating.post("/detect", data={"q": "x"}).json()[0]["language"] == "en"
-    for wrong in ({"target": "fr"}, {"source": "de"}, {"alternatives": 3}, {"format": "html"}):
+    for wrong in ({"target": "fr"}, {"source": "de"}, {"alternatives": 3}, {"format": "pdf"}):
         refused = translating.post("/translate", json={"q": "a", "target": "de"} | wrong)
         assert refused.status_code == 400
         assert list(refused.json()) == ["error"]
@@ -151,7 +151,8 @@ PATHS = {
     "/api/translate": {"text": "a"}, "/translate": {"q": "a", "target": "de"}, "/api/model": None,
     "/metrics": None, "/reload": {}, "/v1/models": None, "/api/score": {}, "/detect": {"q": "a"},
     "/api/generate": {"prompt": "a"}, "/api/batches": {"texts": ["a"]}, "/v1/models/tiny": None,
-    "/v1/completions": {"model": "tiny", "prompt": "a"},
+    "/v1/completions": {"model": "tiny", "prompt": "a"}, "/v1/chat/completions": {},
+    "/tokenize": {"prompt": "a"}, "/detokenize": {"tokens": []}, "/tokenizer_info": None,
 }  # fmt: skip
 
 
