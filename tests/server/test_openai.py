@@ -83,6 +83,9 @@ def test_openai_api(writing):
         (choice,) = part["choices"]
         texts[choice["index"]] += choice["text"]
     assert list(texts.values()) == [expected(p)[0].text for p in ("ab", "ab", *["helloworld"] * 2)]
+    body["stream_options"]["continuous_usage_stats"] = True
+    *parts, usage, _ = events(writing.post("/v1/completions", json=body))
+    assert parts[-1]["usage"] == usage["usage"]
     assert usage["usage"]["prompt_tokens"] == answer["usage"]["prompt_tokens"]
     seeded = {"model": "tiny", "prompt": "ab", "max_tokens": 9, "seed": 5, "top_p": 0.9}
     twice = [writing.post("/v1/completions", json=seeded).json()["choices"] for _ in range(2)]
@@ -279,6 +282,7 @@ def test_log_probabilities_of_a_text_are_those_of_a_prompt_as_long(writing, fiel
             assert choice["logprobs"]["token_logprobs"] == best
     for echo, wholes in ((False, plain), (True, echoed)):
         body = {"model": "tiny", "temperature": 0, **asked, "echo": echo, "stream": True}
+        body["stop"] = ["z"] if fields else [wholes[0]["text"][-1] + "zz"]  # which holds text back
         *parts, _ = events(writing.post("/v1/completions", json=body))
         for whole in wholes:
             rows = [part["choices"][0] for part in parts]

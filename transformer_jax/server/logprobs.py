@@ -49,10 +49,10 @@ def _scoring(model: Served, sequences: Sequence[Sequence[int]]) -> Any:
 def rows(
     codec: Codec, ids: Sequence[int], said: Likelihood, first: int, best: int,
     offset: int = 0, as_ids: bool = False,
-) -> dict[str, list[Any]]:  # fmt: skip
+) -> tuple[dict[str, list[Any]], int]:  # fmt: skip
     """Return the log-probabilities of a text's tokens from the one numbered `first` on, each with
-    the `best` most probable ones in its place and itself. The first token of all, which is not
-    predicted, has none.
+    the `best` most probable ones in its place and itself, and where the next token begins. The
+    first token of all, which is not predicted, has none.
 
     A token is spelled as what it adds to the text; as its piece, such as </s> or <0xE2>, if that is
     nothing, or what a more probable one adds. `offset` is where the first begins in the text that
@@ -77,7 +77,7 @@ def rows(
         for column, value in zip(found.values(), (name, log_prob, top, offset), strict=True):
             column.append(value)
         offset += len(added)
-    return found
+    return found, offset
 
 
 def _added(codec: Codec, before: Sequence[int], piece: int) -> str:

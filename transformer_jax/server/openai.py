@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config.choices.searches import GREEDY, samples
+from transformer_jax.decoding.text.likelihood import Likelihood
 from transformer_jax.server import logprobs
 from transformer_jax.server.http import (
     Refusal,
@@ -47,6 +48,7 @@ class StreamOptions(Struct, forbid_unknown_fields=True, kw_only=True):
     """Options of a stream."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # vLLM's: usage so far with every part
 
 
 class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -195,10 +197,9 @@ async def _choices(
         wholes = [[*prompt.read, *text.ids] for prompt, text in pairs]
         seconds = last - time.monotonic()
         said = await logprobs.likelihoods(service, model, wholes, seconds)
-        codec, as_ids = model.trained.tokenizers.tgt, bool(asked.return_tokens_as_token_ids)
         begins = [0 if asked.echo else len(prompt.read) for prompt, _ in pairs]
-        rows = [logprobs.rows(codec, ids, one, begin, asked.logprobs, as_ids=as_ids)
-                for ids, one, begin in zip(wholes, said, begins, strict=True)]  # fmt: skip
+        given = zip(wholes, said, begins, strict=True)
+        rows = [_scored(model, asked, *each)[0] for each in given]
     shown = [prompt.given * bool(asked.echo) + text.written for prompt, text in pairs]
     choices = [_choice(i, shown[i], text.finish, rows[i]) for i, (_, text) in enumerate(pairs)]
     return choices, sum(len(text.ids) for _, text in pairs)
@@ -227,8 +228,9 @@ async def _events(
     head: dict[str, Any], patience: Patience,
 ) -> AsyncGenerator[bytes]:  # fmt: skip
     began, n = time.monotonic(), asked.n or 1
-    counts: dict[int, int] = {}
-    lengths: dict[int, int] = {}  # of what is shown
+    counts: dict[int, int] = {}  # of tokens written, by place
+    offsets: dict[int, int] = {}  # where the next token begins
+    options = asked.stream_options or StreamOptions()
     parts = _nothing(n * len(prompts))
     if asked.max_tokens != 0:
         parts = parts_of(service, model, prompts, patience)
@@ -236,30 +238,37 @@ async def _events(
         async for part in parts:
             if not counts:
                 service.metrics.first_token.observe(time.monotonic() - began)
-            prompt, shown = prompts[part.place // n], part.text
+            prompt, shown, row = prompts[part.place // n], part.text, None
             begin = len(prompt.read) + counts.get(part.place, 0)
             if asked.echo and part.place not in counts:
                 begin, shown = 0, prompt.given + shown
-            row = None
             if asked.logprobs is not None:
                 seconds = began + patience.seconds - time.monotonic()
-                ids, offset = [*prompt.read, *part.ids], lengths.get(part.place, 0)
+                ids = [*prompt.read, *part.ids]
                 (said,) = await logprobs.likelihoods(service, model, [ids], seconds)
-                row = logprobs.rows(
-                    model.trained.tokenizers.tgt, ids, said, begin, asked.logprobs, offset,
-                    bool(asked.return_tokens_as_token_ids),
-                )  # fmt: skip
+                offset = offsets.get(part.place, 0)
+                row, offsets[part.place] = _scored(model, asked, ids, said, begin, offset)
             counts[part.place] = part.tokens
-            lengths[part.place] = lengths.get(part.place, 0) + len(shown)
-            yield event({**head, "choices": [_choice(part.place, shown, part.finish, row)]})
-        if asked.stream_options is not None and asked.stream_options.include_usage:
-            usage = _usage(prompts, sum(counts.values()))
-            yield event({**head, "choices": [], "usage": usage})
+            choices = [_choice(part.place, shown, part.finish, row)]
+            usage = {"usage": _usage(prompts, sum(counts.values()))}
+            often = options.include_usage and options.continuous_usage_stats
+            yield event({**head, "choices": choices} | (usage if often else {}))
+        if options.include_usage:
+            usage = {"usage": _usage(prompts, sum(counts.values()))}
+            yield event({**head, "choices": [], **usage})
     except Refusal as error:
         if not counts:
             raise
         yield event(rendered(error))
     yield b"data: [DONE]\n\n"
+
+
+def _scored(
+    model: Served, asked: Completion, ids: Tokens, said: Likelihood, begin: int, offset: int = 0
+) -> tuple[dict[str, Any], int]:
+    """Return the log-probabilities of tokens from `begin` on, and where the next one begins."""
+    as_ids, codec = bool(asked.return_tokens_as_token_ids), model.trained.tokenizers.tgt
+    return logprobs.rows(codec, ids, said, begin, asked.logprobs or 0, offset, as_ids)
 
 
 def _choice(
