@@ -116,7 +116,9 @@ def test_a_tracker_that_hangs_is_left(workdir, runs, monkeypatch, caplog):
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(trackers.TRACKERS, "mlflow", (None, "no_such_module.x", "mlflow"))
-    with pytest.raises(UserError, match=r"config.training.trackers: 'mlflow' needs mlflow; inst"):
+    with pytest.raises(
+        UserError, match=r"config.training.trackers: 'mlflow' needs mlflow; pip install mlflow, or"
+    ):
         trackers.check(("tensorboard", "mlflow"))
     trackers.check(("tensorboard",))
 

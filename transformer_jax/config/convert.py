@@ -75,9 +75,14 @@ def kind_of(path: str) -> Any:
     return kind
 
 
-@functools.cache  # they are evaluated from text each time
 def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+    """Return the types of a section's fields, evaluated from text at first."""
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]
+
+
+_HINTS: dict[Any, dict[str, Any]] = {}
 
 
 def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str = "config") -> Any:

@@ -132,7 +132,7 @@ def check(words: Sequence[str]) -> None:
         if importlib.util.find_spec(module.partition(".")[0]) is None:
             raise UserError(
                 f"config.training.trackers: {word!r} needs {package}; "
-                f"install it by `pip install 'transformer-jax[{word}]'`, or leave the word out"
+                f"pip install {package}, or leave the word out"
             )
 
 
