@@ -89,6 +89,7 @@ SPECIAL = {
     "model.conv_kernel": 15,
     "data.label_pattern": r"(?P<label>\d)_\w+\.wav",
     "data.label_texts": ("0=zero", "1=one"),
+    "data.columns": ("source=translation.de", "target=text"),
     "checkpoint.best_by": "accuracy",
     "objective.name": "classify",
     "data.source": "arrays",

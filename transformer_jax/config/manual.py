@@ -541,11 +541,11 @@ class TokenizerConfig(Section):
 class DataConfig(Section):
     """Where pairs come from and how they become batches."""
 
-    # "text": files of lines; "tfds": a data set of TensorFlow Datasets. Generated:
-    # "spelled_numbers", numbers in words; "listops", nested lists of digits under operators, and
-    # their value (Long Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
-    # "chess": positions of games, each with a best "move", e2e4, its "squares", e2 e4, or the
-    # "value", as target_language says, judged by material after the best reply; in the extra
+    # "text": files of lines, or of rows with columns; "tfds": a data set of TensorFlow Datasets.
+    # Generated: "spelled_numbers", numbers in words; "listops", nested lists of digits under
+    # operators, and their value (Long Range Arena, arXiv:2011.04006); "copying", random letters on
+    # both sides. "chess": positions of games, each with a best "move", e2e4, its "squares", e2 e4,
+    # or the "value", as target_language says, judged by material after the best reply; in the extra
     # `chess`.
     # "arrays": NumPy files, for example of pictures, with a label for each entry; "folders":
     # picture files, in one folder per label. "series": time series as comma-separated values: a
@@ -562,8 +562,17 @@ class DataConfig(Section):
     # names; spelled_numbers: num2words languages; arrays: names of arrays in each file.
     source_language: str = "en"
     target_language: str = "de"
+    # text: "SIDE=COLUMN", the columns of the "source" and the "target" side in files that have
+    # columns; a side that is not named here has the column source_language or target_language.
+    # "translation.de" is the value of "de" in "translation", and in .csv and .tsv without a header
+    # columns have numbers, from 1. Line breaks become spaces if there are two sides.
+    columns: tuple[str, ...] = value((), of="sources")
     # train, validation, test: the parts of each split, concatenated in order. text: "train" reads
-    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; series:
+    # train.en and train.de (or .gz of both). Or one of these, relative to directory: a file, by its
+    # ending .jsonl (also .ndjson and .json, an object a line), .csv, .tsv, .parquet or .arrow
+    # (.feather), any other being plain text, each but the last two also .gz or .zst; a folder that
+    # Hugging Face `datasets` saved; all files in a folder, "code/"; all that match a pattern,
+    # "web/**/*.txt". Other sources: arrays: train.npz; folders: train/LABEL/FILE; series:
     # "NAME[FIRST:LAST]", those rows of NAME.csv, counted from 0 and without LAST, all of which are
     # predicted in validation and test, since the rows read may precede FIRST; wavs: a folder, or
     # train.zip; tfds: split names; generated data: only the split's own name. wavs:

@@ -27,7 +27,7 @@ def _check_numbers(data: Any, field: str) -> None:
 
 
 SOURCES = {
-    "text": Source(),
+    "text": Source(reads=("columns",)),
     "tfds": Source(),
     "spelled_numbers": Source(made=True, reads=("round_numbers",), check=_check_numbers),
     "listops": Source(made=True, reads=("example_lengths", "list_depth", "list_arguments")),

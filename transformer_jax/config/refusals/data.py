@@ -40,6 +40,7 @@ def check_data(data: Any) -> None:
     check(bool(data.train), "train=(): names no part to train on")
     _check_sizes(data)
     _check_labels(data)
+    _check_columns(data)
     _check_batches(data)
     _check_parts(data)
     check_source_kind(data)
@@ -87,6 +88,18 @@ def _check_labels(data: Any) -> None:
         check(
             named.count(label) == 1 and entry.partition("=")[2].strip() != "",
             f"label_texts={entry!r}: must be LABEL=TEXT, once for each label",
+        )
+
+
+def _check_columns(data: Any) -> None:
+    """Reject columns of unknown sides."""
+    named = [entry.partition("=")[0] for entry in data.columns]
+    for side, entry in zip(named, data.columns, strict=True):
+        check(
+            side in ("source", "target")
+            and named.count(side) == 1
+            and entry[len(side) + 1 :] != "",
+            f"columns={entry!r}: must be source=COLUMN or target=COLUMN, once for each side",
         )
 
 

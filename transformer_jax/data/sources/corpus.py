@@ -70,7 +70,10 @@ def load(
     place = f"config.data.{split}={getattr(config, split)}"
     if objective.one_sided:
         config = replace(config, source_language=config.target_language)
-    if objective.one_sided and objective.document == "file":  # else that of its parts
+    whole_files = objective.one_sided and objective.document == "file"  # else that of its parts
+    if config.source == "text":
+        source = partial(text_files.load, one_sided=objective.one_sided, labels=objective.labels)
+    if whole_files:
         source = text_files.documents
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
@@ -80,7 +83,8 @@ def load(
     if objective.one_sided:
         if not any(map(len, tgt)):
             raise UserError(f"{place}: contains no text")
-        return Corpus((), tgt, fingerprint(tgt), sizes)
+        # The hash of whole files has always been without their ends.
+        return Corpus((), tgt, fingerprint(tgt, breaks=not whole_files), sizes)
     if not len(src):
         raise UserError(f"{place}: contains no pairs")
     tgt = checked(objective, src, tgt, lambda *line: text_files.place(config, split, *line))

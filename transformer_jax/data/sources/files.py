@@ -76,9 +76,9 @@ def _read(path: Path) -> bytes:
     return raw.removeprefix(b"\xef\xbb\xbf")
 
 
-def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
-    """Return the error for lines of which one is not UTF-8."""
-    for number, line in enumerate(lines, 1):
+def not_utf8(path: Path, lines: Iterable[bytes], first: int = 1) -> UserError:
+    """Return the error for lines of which one is not UTF-8; `first` is the number of the first."""
+    for number, line in enumerate(lines, first):
         try:
             line.decode()
         except UnicodeDecodeError as error:

@@ -1,6 +1,6 @@
-"""Parallel text: one file per side and part, in one folder."""
+"""Text: for each part one file per side, or files with columns for the sides."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -9,48 +9,107 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.sources.files import names_in, read_parallel, read_text
 from transformer_jax.data.sources.lines import lines_of
+from transformer_jax.data.sources.rows import Column
+from transformer_jax.data.sources.tables import Span, Table, files_of
 from transformer_jax.data.texts import joined
 
 _LISTED = 20  # file names in a message
 
 
-def load(config: DataConfig, split: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the lines of both sides of a split.
+def load(
+    config: DataConfig, split: str, one_sided: bool = False, labels: bool = False
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the texts of both sides of a split. With `one_sided` both are the target side; with
+    `labels` that may be numbers in files with columns.
 
     Raises:
-      UserError: if a file is missing or unreadable, or the two differ in length.
+      UserError: if a file is missing or unreadable, its two sides differ in length, or a row has
+        no text.
+      DiskError: if the cache cannot be written.
     """
-    pairs = [
-        read_parallel(
-            _find(config, split, f"{part}.{config.source_language}"),
-            _find(config, split, f"{part}.{config.target_language}"),
-            lines_of,
-        )
-        for part in getattr(config, split)
-    ]
+    pairs = [_sides(config, split, part, one_sided, labels) for part in getattr(config, split)]
     return joined([src for src, _ in pairs]), joined([tgt for _, tgt in pairs])
 
 
-def documents(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+def documents(config: DataConfig, split: str) -> tuple[list[str], Sequence[str]]:
     """Return each file of the target side as one text, and no sources.
 
     Raises:
       UserError: if a file is missing or unreadable.
+      DiskError: if the cache cannot be written.
     """
-    names = [f"{part}.{config.target_language}" for part in getattr(config, split)]
-    return [], [read_text(_find(config, split, name)) for name in names]
+    found: list[Sequence[str]] = []
+    for part in getattr(config, split):
+        table = _table(config, split, part, one_sided=True, whole=True)
+        if table is None:
+            found.append([read_text(_find(config, split, f"{part}.{config.target_language}"))])
+        else:
+            found += table.texts()
+    return [], joined(found)
 
 
 def place(config: DataConfig, split: str, number: int, source: bool) -> str:
     """Return the file and line of one side of a pair."""
-    language = config.source_language if source else config.target_language
     for part in getattr(config, split) if config.source == "text" else ():
-        path = _find(config, split, f"{part}.{language}")
-        count = len(lines_of(path))
-        if number <= count:
-            return f"{path}:{number}"
-        number -= count
+        for numbers, named in _spans(config, split, part, source):
+            if number <= len(numbers):
+                return named(numbers[number - 1])
+            number -= len(numbers)
     return f"config.data.{split}={getattr(config, split)}: pair {number}"
+
+
+def _spans(config: DataConfig, split: str, part: str, source: bool) -> Iterator[Span]:
+    """Yield where the texts of one side of a part are."""
+    table = _table(config, split, part)
+    if table is not None:
+        yield from table.spans()
+        return
+    language = config.source_language if source else config.target_language
+    path = _find(config, split, f"{part}.{language}")
+    yield Span(range(1, len(lines_of(path)) + 1), lambda number: f"{path}:{number}")
+
+
+def _sides(
+    config: DataConfig, split: str, part: str, one_sided: bool, labels: bool
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the texts of both sides of a part."""
+    table = _table(config, split, part, one_sided, labels=labels)
+    if table is not None:
+        texts = table.texts()
+        return texts[0], texts[-1]
+    return read_parallel(
+        _find(config, split, f"{part}.{config.source_language}"),
+        _find(config, split, f"{part}.{config.target_language}"),
+        lines_of,
+    )
+
+
+def _table(
+    config: DataConfig, split: str, part: str, one_sided: bool = False, whole: bool = False,
+    labels: bool = False,
+) -> Table | None:  # fmt: skip
+    """Return the columns of the files that a part names, or None if it is the beginning of names of
+    files with one side each.
+    """
+    directory = user_path(config.directory or ".")
+    sides = (config.source_language, config.target_language)
+    names = (f"{part}.{side}{packed}" for side in sides for packed in ("", ".gz"))
+    paired = any((directory / name).is_file() for name in names)
+    files = None if paired else files_of(directory, part)
+    if files is None:
+        return None
+    if not files:
+        raise UserError(
+            f"config.data.{split}={part!r}: there are no such files in {directory.absolute()}, "
+            f"which has {_listed(names_in(directory)) or 'none'}; correct the pattern, or set "
+            "--config.data.directory"
+            + (f". Get them with: {config.how_to_get}" if config.how_to_get else "")
+        )
+    named = config.named("columns")
+    columns = [Column("target", named.get("target", config.target_language))]
+    if not one_sided:
+        columns.insert(0, Column("source", named.get("source", config.source_language)))
+    return Table(files, columns, whole, breaks=one_sided, numbers=labels)
 
 
 def _find(config: DataConfig, split: str, name: str) -> Path:

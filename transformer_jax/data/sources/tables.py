@@ -1,0 +1,236 @@
+"""Texts in the columns of files: many files, of any format that has a reader, are one sequence.
+
+A format is told by the ending of a file's name. Texts of large files are copied, once, into the
+cache, where each can be read on demand; every value is checked on the way.
+"""
+
+import glob
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from transformer_jax.base.disk import cache_dir, locked, writing
+from transformer_jax.base.errors import UserError
+from transformer_jax.data.sources import arrow_files, lines, rows
+from transformer_jax.data.sources.copies import Copy
+from transformer_jax.data.sources.lines import Stamp, changed
+from transformer_jax.data.sources.rows import Block, Column, Reader, kind_of
+from transformer_jax.data.texts import joined
+
+_FORMAT = 1  # part of the names in the cache: increment when what is written there changes
+
+
+class Format(NamedTuple):
+    """How files of a format are read, and whether their rows are lines of text."""
+
+    read: Reader
+    lines: bool = True
+
+
+_JSON, _TEXT = Format(rows.json_lines), Format(rows.plain_lines)
+_ARROW = Format(arrow_files.arrow, lines=False)
+# By the ending of a name, without .gz and .zst; any other is plain text.
+FORMATS = {
+    ".jsonl": _JSON, ".ndjson": _JSON, ".json": _JSON,
+    ".csv": Format(partial(rows.separated, separator=",")),
+    ".tsv": Format(partial(rows.separated, separator="\t")),
+    ".parquet": Format(arrow_files.parquet, lines=False),
+    ".arrow": _ARROW, ".feather": _ARROW,
+}  # fmt: skip
+
+
+def files_of(directory: Path, part: str) -> list[Path] | None:
+    """Return the files of a part, or None if it names no files of its own: a file; a folder with a
+    data set that Hugging Face `datasets` saved; with "/" at the end, all files in and below a
+    folder; or a pattern, "web/**/*.jsonl.gz". Files are in the order of their names; hidden ones do
+    not count.
+
+    Raises:
+      UserError: if a saved data set has several splits, or cannot be read.
+    """
+    place = directory / part
+    if place.is_dir():
+        found = arrow_files.saved(place)
+        if found is not None or not part.endswith("/"):
+            return found
+        part = f"{glob.escape(part)}**"
+    elif place.is_file():
+        return [place]
+    elif not glob.has_magic(part):
+        return None
+    names = sorted(set(glob.iglob(part, root_dir=directory, recursive=True)))
+    return [path for name in names if (path := directory / name).is_file()]
+
+
+class Span(NamedTuple):
+    """Where consecutive texts are: the numbers of their lines or rows, and what to call one."""
+
+    numbers: Sequence[int]
+    named: Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The wanted columns of some files.
+
+    whole: whether a file of plain text is one text, not one for each line.
+    breaks: whether texts keep their line breaks; otherwise each becomes a space, as lines of the
+      two sides belong together.
+    numbers: whether the target side may be a number or a truth value, such as a class.
+    """
+
+    files: Sequence[Path]
+    columns: Sequence[Column]
+    whole: bool = False
+    breaks: bool = False
+    numbers: bool = False
+
+    def texts(self) -> list[Sequence[str]]:
+        """Return the texts of each column; those of large files stay on disk.
+
+        Raises:
+          UserError: if a file is missing, unreadable or lacks a column, or a row has no text
+            there; names the line or row.
+          DiskError: if the cache cannot be written.
+        """
+        groups = [*self._groups()]
+        if len(groups) == 1 and sum(map(_weight, self.files)) <= lines.HELD:
+            found: list[list[str]] = [[] for _ in self.columns]
+            for texts in self._read(self.files):
+                for held, more in zip(found, texts, strict=True):
+                    held += more
+            return [*found]
+        parts = [self._kept(group) for group in groups]
+        return [joined(side) for side in zip(*parts, strict=True)]
+
+    def spans(self) -> Iterator[Span]:
+        """Yield where the texts are, some at a time."""
+        for path in self.files:
+            for block in self._format(path).read(path, self.columns):
+                yield Span(block.numbers, partial(self._named, path))
+
+    def _format(self, path: Path) -> Format:
+        found = FORMATS.get(_ending(path), _TEXT)
+        if not self.whole:
+            return found
+        if found is not _TEXT:
+            raise UserError(
+                f"config.objective.document='file': {path} has a text in each row; choose 'line'"
+            )
+        return Format(rows.plain_text)
+
+    def _named(self, path: Path, number: int) -> str:
+        if self.whole:
+            return str(path)
+        return f"{path}:{number}" if self._format(path).lines else f"{path}: row {number}"
+
+    def _groups(self) -> Iterator[list[Path]]:
+        """Yield the files in groups that are copied together, so that there are neither many small
+        copies nor, if a run is killed, much to do again.
+        """
+        group: list[Path] = []
+        size = 0
+        for path in self.files:
+            group.append(path)
+            size += _weight(path)
+            if size > lines.HELD:
+                yield group
+                group, size = [], 0
+        if group or not self.files:
+            yield group
+
+    def _read(self, files: Sequence[Path]) -> Iterator[list[list[str]]]:
+        """Yield the texts of each column, a block at a time."""
+        for path in files:
+            for block in self._format(path).read(path, self.columns):
+                sides = zip(self.columns, block.columns, strict=True)
+                yield [self._checked(path, block, *side) for side in sides]
+
+    def _checked(self, path: Path, block: Block, column: Column, values: list) -> list[str]:
+        """Return the values of a column as texts."""
+        for place, value in enumerate(values):
+            if isinstance(value, str):
+                continue
+            if self.numbers and column.side == "target" and isinstance(value, bool | int | float):
+                values[place] = str(value).lower() if isinstance(value, bool) else str(value)
+                continue
+            raise UserError(
+                f"{self._named(path, block.numbers[place])}: {column.name!r}, the {column.side} "
+                f"side, is {kind_of(value)}, not text; correct the row or remove it, or choose "
+                f"another column with {column.remedy}"
+            )
+        together = "".join(values)
+        if not self.breaks and ("\n" in together or "\r" in together):
+            values = [re.sub(r"[\r\n]+", " ", value) for value in values]
+        try:
+            together.encode()
+        except UnicodeEncodeError:
+            place = next(i for i, value in enumerate(values) if not _encodable(value))
+            raise UserError(
+                f"{self._named(path, block.numbers[place])}: {column.name!r}, the {column.side} "
+                "side, has half of a surrogate pair, which is no character; correct the row, or "
+                "remove it"
+            ) from None
+        return values
+
+    def _kept(self, files: Sequence[Path]) -> list[Sequence[str]]:
+        """Return the texts of a group of files, from the cache if they are there."""
+        stamps = [_stamp(path) for path in files]
+        described = [
+            (str(path.resolve()), *stamp) for path, stamp in zip(files, stamps, strict=True)
+        ]
+        key = repr((_FORMAT, described, self.columns, self.whole, self.breaks, self.numbers))
+        name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+        folder = cache_dir() / "rows"
+        copies = [Copy(folder / f"{name}.{column.side}.txt") for column in self.columns]
+        if not all(copy.intact() for copy in copies):
+            with writing(f"the texts of {files[0]}", folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                with locked(folder / name):  # another run may be at it
+                    if not all(copy.intact() for copy in copies):
+                        self._copy(files, copies)
+            for path, stamp in zip(files, stamps, strict=True):
+                if _stamp(path) != stamp:
+                    raise changed(path)
+        return [copy.texts() for copy in copies]
+
+    def _copy(self, files: Sequence[Path], copies: Sequence[Copy]) -> None:
+        with ExitStack() as stack:
+            growing = [stack.enter_context(copy.written()) for copy in copies]
+            for texts in self._read(files):
+                for copy, some in zip(growing, texts, strict=True):
+                    copy.append(some)
+
+
+def _ending(path: Path) -> str:
+    """Return the ending that tells a format, in small letters."""
+    packed = path.suffix in (".gz", ".zst")
+    return Path(path.stem if packed else path.name).suffix.lower()
+
+
+def _weight(path: Path) -> int:
+    """Return about how many bytes the texts of a file take: those of a compressed one, four times
+    its own.
+    """
+    packed = path.suffix in (".gz", ".zst") or not FORMATS.get(_ending(path), _TEXT).lines
+    return _stamp(path).size * (4 if packed else 1)
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        return Stamp.of(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
