@@ -38,7 +38,8 @@ process._MALLOC.clear()  # a worker runs many programs and would keep each one's
 
 # Test files that compile for more than a second or start other programs: `make quick` skips them.
 SLOW = (
-    "data/test_tables.py", "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_inside.py",
+    "data/test_tables.py",
+    "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_inside.py",
     "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_from_sound.py",
     "decoding/test_streaming.py",
     "evaluation/test_moves.py", "export/test_stablehlo.py",

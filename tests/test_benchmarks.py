@@ -331,6 +331,10 @@ def test_input_stages_build_on_one_another(monkeypatch, tmp_path):
         assert rows["warm"]["target_tokens_per_s"] > 0
         assert rows["warm"]["kept"] == 300
         assert bench.rows_of(place) == 0  # nothing is left half done
+    for name in bench.FORMATS:
+        arguments = argparse.Namespace(formats=name, pairs=300, place=tmp_path, stage="read")
+        rows = [stage(arguments) for stage in bench.READING.values()]
+        assert rows[1]["rows_per_s"] > 0
 
 
 def test_listops_guesses_and_levels():

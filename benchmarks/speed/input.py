@@ -3,6 +3,7 @@
     python benchmarks/speed/input.py  # 2 million pairs, in a few minutes
     python benchmarks/speed/input.py --pairs=36000000  # as many as WMT14 English-French has
     python benchmarks/speed/input.py --source=spelled_numbers  # spelled on each core when read
+    python benchmarks/speed/input.py --pairs=1000000 --formats=jsonl,parquet  # only read, from each
 
 Pairs come from the built-in source, spelled-out numbers in German and English: lines are sampled
 from 20,000 of them, so that a file of any size is written quickly. A tokenizer of 1,000 pieces is
@@ -12,9 +13,14 @@ the first time, finds its lines and its fingerprint, and encodes a part of it on
 cores encode the whole text, are killed (SIGKILL) halfway, and resume. `warm` starts with all of
 that in place: the text is not read, the store is verified against its checksums, and batches are
 planned and read. One JSON line per stage.
+
+With `--formats`, pairs that all differ are written in each of these formats and only read: `read`
+for the first time, which copies them into the cache, `again` from there.
 """
 
 import argparse
+import csv
+import gzip
 import json
 import os
 import re
@@ -25,13 +31,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import zstandard
 
-from transformer_jax.config import DataConfig, TokenizerConfig
+from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batches.batching import PLANS, BatchSource, filled
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
@@ -72,6 +81,94 @@ def make(arguments: argparse.Namespace) -> dict[str, Any]:
         found["text_gb"] = gigabytes(*arguments.place.glob("train.*"))
     pair = train_pair(TokenizerConfig(vocab_size=1000), sides["de"], sides["en"])
     pair.save(arguments.place)
+    return found
+
+
+def write_json(path: Path, opened: Any, blocks: Iterator[list[tuple[str, str]]]) -> None:
+    """Write pairs as JSON lines."""
+    with opened(path, "wb") as file:
+        for pairs in blocks:
+            rows = (json.dumps({"de": a, "en": b}, ensure_ascii=False) for a, b in pairs)
+            file.write("".join(f"{row}\n" for row in rows).encode())
+
+
+def write_csv(path: Path, blocks: Iterator[list[tuple[str, str]]], separator: str) -> None:
+    """Write pairs between separators."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerow(("de", "en"))
+        for pairs in blocks:
+            writer.writerows(pairs)
+
+
+def write_table(path: Path, opened: Any, blocks: Iterator[list[tuple[str, str]]]) -> None:
+    """Write pairs as a Parquet or an Arrow file."""
+    schema = pa.schema({"de": pa.string(), "en": pa.string()})
+    with opened(path, schema) as file:
+        for pairs in blocks:
+            file.write_table(pa.table([*map(list, zip(*pairs, strict=True))], schema=schema))
+
+
+def write_texts(path: Path, blocks: Iterator[list[tuple[str, str]]]) -> None:
+    """Write the second side of pairs as plain text."""
+    with path.open("w") as file:
+        for pairs in blocks:
+            file.writelines(f"{tgt}\n" for _, tgt in pairs)
+
+
+def write_saved(path: Path, blocks: Iterator[list[tuple[str, str]]]) -> None:
+    """Write pairs as `save_to_disk` of Hugging Face `datasets` does, a file for each block."""
+    path.mkdir()
+    names = []
+    for number, pairs in enumerate(blocks):
+        names.append(f"data-{number:05d}.arrow")
+        write_table(path / names[-1], pa.ipc.new_stream, iter([pairs]))
+    files = [{"filename": name} for name in names]
+    (path / "state.json").write_text(json.dumps({"_data_files": files}))
+
+
+FORMATS: dict[str, Callable[[Path, Iterator[list[tuple[str, str]]]], None]] = {
+    "jsonl": lambda path, pairs: write_json(path, open, pairs),
+    "json.gz": lambda path, pairs: write_json(path, gzip.open, pairs),
+    "jsonl.zst": lambda path, pairs: write_json(path, zstandard.open, pairs),
+    "csv": lambda path, pairs: write_csv(path, pairs, ","),
+    "tsv": lambda path, pairs: write_csv(path, pairs, "\t"),
+    "parquet": lambda path, pairs: write_table(path, pyarrow.parquet.ParquetWriter, pairs),
+    "arrow": lambda path, pairs: write_table(path, pa.ipc.new_file, pairs),
+    "saved": write_saved,
+    "txt": write_texts,
+}
+
+
+def write(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write pairs that all differ in a format."""
+    pool = DataConfig(source="spelled_numbers", source_language="de", target_language="en",
+                      num_examples=(POOL, 1, 1))  # fmt: skip
+    pairs = [*zip(*spelled_numbers.load(pool, "train"), strict=True)]
+
+    def blocks() -> Iterator[list[tuple[str, str]]]:
+        for start in range(0, arguments.pairs, LINES):
+            numbers = range(start, min(start + LINES, arguments.pairs))
+            yield [(f"{i} {pairs[i % POOL][0]}", f"{i} {pairs[i % POOL][1]}") for i in numbers]
+
+    path = arguments.place / f"all.{arguments.formats}"
+    FORMATS[arguments.formats](path, blocks())
+    return {"text_gb": gigabytes(*(path.iterdir() if path.is_dir() else [path]))}
+
+
+def read(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Read the pairs of a format, or its texts if it has no columns."""
+    config = DataConfig(directory=str(arguments.place), train=(f"all.{arguments.formats}",),
+                        source_language="de", target_language="en")  # fmt: skip
+    one_sided = arguments.formats == "txt"
+    objective = ObjectiveConfig("language_model" if one_sided else "translate")
+    began = time.perf_counter()
+    corpus = sources.load(config, "train", objective)
+    seconds = time.perf_counter() - began
+    assert len(corpus) == arguments.pairs
+    found = {"load_s": round(seconds, 2)}
+    if arguments.stage == "read":
+        found["rows_per_s"] = round(arguments.pairs / seconds)
     return found
 
 
@@ -158,11 +255,12 @@ class Peak(threading.Thread):
 STAGES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "make": make, "alone": alone, "encode": encode, "warm": warm,
 }  # fmt: skip
+READING = {"write": write, "read": read, "again": read}  # with --formats
 
 
 def command(arguments: argparse.Namespace, stage: str) -> list[str]:
     """Return the command that runs a stage in its own process."""
-    fields = "pairs", "source", "batching", "place"
+    fields = "pairs", "source", "batching", "place", "formats"
     given = [f"--{name}={getattr(arguments, name)}" for name in fields]
     return [sys.executable, __file__, *given, f"--stage={stage}"]
 
@@ -207,7 +305,10 @@ def kill_and_resume(arguments: argparse.Namespace) -> None:
 
 def print_row(row: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Print a row as one JSON line."""
-    row = {"stage": row.pop("stage"), "source": arguments.source, "pairs": arguments.pairs} | row
+    given = {"source": arguments.source}
+    if arguments.formats:
+        given = {"format": arguments.formats}
+    row = {"stage": row.pop("stage"), **given, "pairs": arguments.pairs} | row
     print(json.dumps(row), flush=True)
 
 
@@ -217,15 +318,16 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=2_000_000)
     parser.add_argument("--source", choices=("text", "spelled_numbers"), default="text")
     parser.add_argument("--batching", choices=tuple(PLANS), default="bucket")
+    parser.add_argument("--formats", default="", help=f"of {', '.join(FORMATS)}")
     parser.add_argument("--place", type=Path, help="directory for all files, which are kept")
-    parser.add_argument("--stage", choices=tuple(STAGES))
+    parser.add_argument("--stage", choices=(*STAGES, *READING))
     arguments = parser.parse_args()
     if arguments.stage is not None:
         if arguments.stage == "alone":
             os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
         began = time.perf_counter()
         with Peak() as peak:
-            row = {"stage": arguments.stage, **STAGES[arguments.stage](arguments)}
+            row = {"stage": arguments.stage, **(STAGES | READING)[arguments.stage](arguments)}
         row["s"] = round(time.perf_counter() - began, 2)
         row["anonymous_gb"] = round(peak.gigabytes, 3)
         for name, who in (
@@ -238,6 +340,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         arguments.place = arguments.place or Path(directory)
         arguments.place.mkdir(parents=True, exist_ok=True)
+        if arguments.formats:
+            for name in arguments.formats.split(","):
+                arguments.formats = name
+                for stage in READING:
+                    run(arguments, stage)
+            return
         for stage in ("make", "alone"):
             run(arguments, stage)
         kill_and_resume(arguments)

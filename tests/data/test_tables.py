@@ -1,22 +1,16 @@
 """Files with columns: every format gives the same texts, corpus and run as files of lines."""
 
-import csv
 import dataclasses
 import gzip
-import json
 import pickle
 import sys
-from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-import pyarrow as pa
-import pyarrow.feather
-import pyarrow.parquet
 import pytest
-import zstandard
+from columns import FORMATS, SIDES, write_csv, write_json, write_tsv
 from starts import start_at_random
 from tiny import RUN
 
@@ -32,52 +26,10 @@ from transformer_jax.training.loop import Outcome
 # Saved by datasets 5.2.0: a DatasetDict of two splits, 7 rows in two files and 3 in one, with the
 # features Value, ClassLabel and Translation.
 SAVED = Path(__file__).parent / "saved_dataset"
-SIDES = ("source=pair.de", "target=pair.en")
 LM = ObjectiveConfig("language_model")
 # Some with quotes, separators, characters of two to four bytes, and none.
 PAIRS = [(f"Satz {i}, „grün“ \u2028🦊" * (i % 3), f'the "line" {i}') for i in range(25)]
 NUMBERS = [*zip(*spelled_numbers.load(RUN.data, "train"), strict=True)]
-
-
-def table(pairs: list[tuple[str, str]]) -> pa.Table:
-    both = [{"de": src, "en": tgt} for src, tgt in pairs]
-    return pa.table({"id": range(len(pairs)), "pair": both})
-
-
-def write_json(path: Path, pairs: list, pack=lambda raw: raw) -> None:
-    found = [{"id": i, "pair": {"de": a, "en": b}} for i, (a, b) in enumerate(pairs)]
-    path.write_bytes(pack("".join(f"{json.dumps(row)}\n" for row in found).encode()))
-
-
-def write_csv(path: Path, pairs: list) -> None:
-    with path.open("w", newline="", encoding="utf-8-sig") as file:
-        csv.writer(file).writerows([("id", "pair.de", "pair.en"), *((1, *pair) for pair in pairs)])
-
-
-def write_tsv(path: Path, pairs: list) -> None:
-    path.write_text("pair.en\tpair.de\n" + "".join(f"{b}\t{a}\n" for a, b in pairs))
-
-
-def write_stream(path: Path, pairs: list) -> None:
-    with pa.ipc.new_stream(path, table(pairs).schema) as file:
-        file.write_table(table(pairs), max_chunksize=4)
-
-
-def zstd_frames(raw: bytes) -> bytes:
-    """Return a file of two frames, as parallel compressors write."""
-    return b"".join(zstandard.compress(part) for part in (raw[:99], raw[99:]))
-
-
-FORMATS = {
-    "jsonl": write_json,
-    "json.gz": partial(write_json, pack=gzip.compress),
-    "jsonl.zst": partial(write_json, pack=zstd_frames),
-    "csv": write_csv,
-    "tsv": write_tsv,
-    "parquet": lambda path, pairs: pa.parquet.write_table(table(pairs), path, row_group_size=4),
-    "arrow": write_stream,
-    "feather": lambda path, pairs: pa.feather.write_feather(table(pairs), path, chunksize=4),
-}
 
 
 @pytest.fixture(autouse=True)

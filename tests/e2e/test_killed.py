@@ -5,8 +5,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from columns import FORMATS, SIDES
 from trainer import CACHE, SMALL, assert_same_run, finish, read_steps, start, stop, write_corpus
 
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.runs.workdir import WorkDir, read_rows
 
 
@@ -87,3 +89,22 @@ def test_stopped_at_random_moments(tmp_path, number):
     else:
         assert set(run.codes) == {-signal.SIGKILL}
     run.compare()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("form", FORMATS)
+def test_killed_with_columns(tmp_path, form):
+    """Whatever the format, the run ends like one on files of lines."""
+    corpus = tmp_path / "corpus"
+    write_corpus(corpus, 300)
+    sides = [read_lines(corpus / f"train.{language}") for language in ("de", "en")]
+    pairs = [*zip(*sides, strict=True)]
+    for number, first in enumerate(range(0, 300, 100)):
+        FORMATS[form](corpus / f"part-{number}.{form}", pairs[first : first + 100])
+    columns = {"data.train": f"part-*.{form}", "data.columns": ",".join(SIDES)}
+    run = Killed(tmp_path, **{"training.steps": 16, **columns})
+    run.stop(signal.SIGKILL, "saving", 0.02)
+    assert run.codes == [-signal.SIGKILL]
+    assert finish(tmp_path, "killed", **run.changes) == 0
+    assert finish(tmp_path, "whole", **{"training.steps": 16}) == 0
+    assert_same_run(run.workdir, WorkDir(tmp_path / "whole"))

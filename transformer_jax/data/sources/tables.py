@@ -98,15 +98,23 @@ class Table:
             there; names the line or row.
           DiskError: if the cache cannot be written.
         """
-        groups = [*self._groups()]
-        if len(groups) == 1 and sum(map(_weight, self.files)) <= lines.HELD:
-            found: list[list[str]] = [[] for _ in self.columns]
-            for texts in self._read(self.files):
-                for held, more in zip(found, texts, strict=True):
-                    held += more
-            return [*found]
-        parts = [self._kept(group) for group in groups]
+        held = self._held() if sum(map(_weight, self.files)) <= lines.HELD else None
+        if held is not None:
+            return [*held]
+        parts = [self._kept(group) for group in self._groups()]
         return [joined(side) for side in zip(*parts, strict=True)]
+
+    def _held(self) -> list[list[str]] | None:
+        """Return the texts in memory, or None if they turn out to be too large."""
+        found: list[list[str]] = [[] for _ in self.columns]
+        size = 0
+        for block in self._read(self.files):
+            size += sum(len(text) for texts in block for text in texts)
+            if size > lines.HELD:
+                return None
+            for held, texts in zip(found, block, strict=True):
+                held += texts
+        return found
 
     def spans(self) -> Iterator[Span]:
         """Yield where the texts are, some at a time."""
