@@ -222,6 +222,12 @@ def test_folders_and_patterns_are_read_in_the_order_of_names(tmp_path, kept):
     assert message.startswith(
         f"config.data.train='code/*.rs': there are no such files in {tmp_path}, which has "
     )
+    message = refusal(sources.load, config(tmp_path, "code/d.jsonl"), "train")
+    assert "there are no such files" in message
+    message = refusal(sources.load, config(tmp_path / "code", "c"), "train")
+    assert (
+        "Name a file with columns by its whole name, as in --config.data.train=c.jsonl" in message
+    )
     message = refusal(sources.load, config(tmp_path, "code/*.py"), "train")
     assert "code/b.py: is plain text, which has no columns for a source and a target" in message
 

@@ -143,6 +143,10 @@ def check_windows(run: Any) -> None:
         f"src.codec={run.src.codec!r}: {name} has no source side; set only tgt.codec",
     )
     check(
+        "source" not in data.named("columns") or not objective.one_sided,
+        f"data.columns={data.columns}: {name} has no source side; name only the target's column",
+    )
+    check(
         not data.subword_dropout,
         f"data.subword_dropout={data.subword_dropout}: is for pairs, not for {name}; set it to 0",
     )

@@ -22,6 +22,7 @@ from transformer_jax.data.sources.lines import Stamp, changed
 from transformer_jax.data.sources.rows import Block, Column, Reader, kind_of
 from transformer_jax.data.texts import joined
 
+_COMPRESSED = (".gz", ".zst")
 _FORMAT = 1  # part of the names in the cache: increment when what is written there changes
 
 
@@ -45,10 +46,11 @@ FORMATS = {
 
 
 def files_of(directory: Path, part: str) -> list[Path] | None:
-    """Return the files of a part, or None if it names no files of its own: a file; a folder with a
-    data set that Hugging Face `datasets` saved; with "/" at the end, all files in and below a
-    folder; or a pattern, "web/**/*.jsonl.gz". Files are in the order of their names; hidden ones do
-    not count.
+    """Return the files of a part, or None if it is no name of files but the beginning of some.
+
+    It may be a file; a folder where Hugging Face `datasets` saved a data set; with "/" at the end,
+    all files in a folder and below; or a pattern, as in "web/**/*.jsonl.gz". They come in the order
+    of their names, without hidden ones.
 
     Raises:
       UserError: if a saved data set has several splits, or cannot be read.
@@ -61,10 +63,23 @@ def files_of(directory: Path, part: str) -> list[Path] | None:
         part = f"{glob.escape(part)}**"
     elif place.is_file():
         return [place]
+    elif has_columns(part) and (packed := _packed(place)):
+        return packed
     elif not glob.has_magic(part):
-        return None
+        return [] if has_columns(part) else None
     names = sorted(set(glob.iglob(part, root_dir=directory, recursive=True)))
     return [path for name in names if (path := directory / name).is_file()]
+
+
+def _packed(path: Path) -> list[Path]:
+    """Return the compressed form of a file that is only there in that form."""
+    found = (path.with_name(path.name + ending) for ending in _COMPRESSED)
+    return [path for path in found if path.is_file()][:1]
+
+
+def has_columns(name: str) -> bool:
+    """Return whether files of this name have columns."""
+    return _ending(Path(name)) in FORMATS
 
 
 class Span(NamedTuple):
@@ -217,7 +232,7 @@ class Table:
 
 def _ending(path: Path) -> str:
     """Return the ending that tells a format, in small letters."""
-    packed = path.suffix in (".gz", ".zst")
+    packed = path.suffix in _COMPRESSED
     return Path(path.stem if packed else path.name).suffix.lower()
 
 
@@ -225,7 +240,7 @@ def _weight(path: Path) -> int:
     """Return about how many bytes the texts of a file take: those of a compressed one, four times
     its own.
     """
-    packed = path.suffix in (".gz", ".zst") or not FORMATS.get(_ending(path), _TEXT).lines
+    packed = path.suffix in _COMPRESSED or not FORMATS.get(_ending(path), _TEXT).lines
     return _stamp(path).size * (4 if packed else 1)
 
 

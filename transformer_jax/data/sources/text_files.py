@@ -10,7 +10,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.sources.files import names_in, read_parallel, read_text
 from transformer_jax.data.sources.lines import lines_of
 from transformer_jax.data.sources.rows import Column
-from transformer_jax.data.sources.tables import Span, Table, files_of
+from transformer_jax.data.sources.tables import Span, Table, files_of, has_columns
 from transformer_jax.data.texts import joined
 
 _LISTED = 20  # file names in a message
@@ -101,7 +101,7 @@ def _table(
     if not files:
         raise UserError(
             f"config.data.{split}={part!r}: there are no such files in {directory.absolute()}, "
-            f"which has {_listed(names_in(directory)) or 'none'}; correct the pattern, or set "
+            f"which has {_listed(names_in(directory)) or 'none'}; correct the name, or set "
             "--config.data.directory"
             + (f". Get them with: {config.how_to_get}" if config.how_to_get else "")
         )
@@ -134,6 +134,13 @@ def _remedy(config: DataConfig, split: str, names: list[str]) -> str:
     ]
     paired = {part + ending for part in parts for ending in (source, target)}
     single = [name for name in names if name.endswith((source, target)) and name not in paired]
+    written = [name for name in names for part in getattr(config, split)
+               if name.startswith(f"{part}.") and has_columns(name)]  # fmt: skip
+    if written:
+        return (
+            f", which has {_listed(names)}. Name a file with columns by its whole name, as in "
+            f"--config.data.{split}={written[0]}."
+        )
     if parts:
         others = {part for s in ("train", "validation", "test") for part in getattr(config, s)}
         free = [part for part in parts if part not in others]
