@@ -60,7 +60,7 @@ def place(config: DataConfig, split: str, number: int, source: bool) -> str:
 
 def _spans(config: DataConfig, split: str, part: str, source: bool) -> Iterator[Span]:
     """Yield where the texts of one side of a part are."""
-    table = _table(config, split, part)
+    table = _table(config, split, part, one_sided=True)  # rows are those of any column
     if table is not None:
         yield from table.spans()
         return
