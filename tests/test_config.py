@@ -947,7 +947,7 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
         ({"data.columns": ["text=x"]}, ["config.data.columns='text=x'", "target=COLUMN"]),
         ({"data.columns": ["target=x", "target=y"]}, ["config.data.columns=", "once"]),
         ({"data.source": "arrays", "data.columns": ["target=x"]},
-         ["config.data.columns", "source='text'"]),
+         ["config.data.columns", "'text' or 'folders' or 'wavs'"]),
         (MODEL_OF_LINES | {"data.prefixes": ["train=x"]},
          ["config.data.prefixes=('train=x',)", "no source side", "set it to ()"]),
         (MODEL_OF_TAGS | {"data.prefixes": ["train=x"]},

@@ -565,19 +565,21 @@ class DataConfig(Section):
     # text: "SIDE=COLUMN", the columns of the "source" and the "target" side in files that have
     # columns; a side that is not named here has the column source_language or target_language.
     # "translation.de" is the value of "de" in "translation", and in .csv and .tsv without a header
-    # columns have numbers, from 1. Line breaks become spaces if there are two sides.
+    # columns have numbers, from 1. Line breaks become spaces if there are two sides. folders, wavs:
+    # the same for tar files, where endings are columns and "json.label" is that of the .json file;
+    # by default a picture and "cls", or "wav" and "txt".
     columns: tuple[str, ...] = value((), of="sources")
     # train, validation, test: the parts of each split, concatenated in order. text: "train" reads
     # train.en and train.de (or .gz of both). Or one of these, relative to directory: a file, by its
     # ending .jsonl (also .ndjson and .json, an object a line), .csv, .tsv, .parquet or .arrow
     # (.feather), any other being plain text, each but the last two also .gz or .zst; a folder that
     # Hugging Face `datasets` saved; all files in a folder, "code/"; all that match a pattern,
-    # "web/**/*.txt". Other sources: arrays: train.npz; folders: train/LABEL/FILE; series:
-    # "NAME[FIRST:LAST]", those rows of NAME.csv, counted from 0 and without LAST, all of which are
-    # predicted in validation and test, since the rows read may precede FIRST; wavs: a folder, or
-    # train.zip; tfds: split names; generated data: only the split's own name. wavs:
-    # PART[GROUP:VALUE] is the files whose group GROUP of label_pattern is VALUE, PART[GROUP:!VALUE]
-    # all others: train[speaker:!anna].
+    # "web/**/*.txt". Other sources: arrays: train.npz; folders: train/LABEL/FILE, or WebDataset's
+    # tar files by name or pattern, "shards/*.tar", as for wavs; series: "NAME[FIRST:LAST]", those
+    # rows of NAME.csv, counted from 0 and without LAST, all of which are predicted in validation
+    # and test, since the rows read may precede FIRST; wavs: a folder, or train.zip; tfds: split
+    # names; generated data: only the split's own name. wavs: PART[GROUP:VALUE] is the files whose
+    # group GROUP of label_pattern is VALUE, PART[GROUP:!VALUE] all others: train[speaker:!anna].
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = value(("test",), may_change=True)

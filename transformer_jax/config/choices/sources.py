@@ -34,9 +34,9 @@ SOURCES = {
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),
     "arrays": Source(text=False),
-    "folders": Source(text=False, reads=("image_size",)),
+    "folders": Source(text=False, reads=("columns", "image_size")),
     "series": Source(text=False),
-    "wavs": Source(text=False, reads=("label_pattern", "label_texts")),
+    "wavs": Source(text=False, reads=("columns", "label_pattern", "label_texts")),
 }
 
 

@@ -1,8 +1,10 @@
-"""Picture files in one folder per label: PART/LABEL/FILE."""
+"""Picture files in one folder per label, PART/LABEL/FILE, or with their labels in tar files."""
 
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -10,6 +12,7 @@ from PIL import Image, ImageOps
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
+from transformer_jax.data.sources import webdataset
 
 # What Pillow raises for a file that is no picture, a damaged one, or one of too many pixels.
 _DAMAGED = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
@@ -28,23 +31,43 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     labels: list[str] = []
     mode = ""
     for part in getattr(config, split):
-        for path in _files(config, split, part):
-            with open_picture(path) as opened:
+        for path, file, label in _pictures(config, split, part):
+            with open_picture(file, path) as opened:
                 mode = mode or mode_of(opened)
-                picture = pixels_of(opened, config.image_size, mode, str(path))
+                picture = pixels_of(opened, config.image_size, mode, path)
             if values and picture.shape != values[0].shape:
                 raise UserError(
                     f"{path}: has {picture.shape[0]} x {picture.shape[1]} pixels, but the first "
                     f"has {values[0].shape[0]} x {values[0].shape[1]}; set config.data.image_size"
                 )
             values.append(picture)
-            labels.append(path.parent.name)
+            labels.append(label)
     return values, labels
+
+
+def _pictures(
+    config: DataConfig, split: str, part: str
+) -> Iterator[tuple[str, Path | IO[bytes], str]]:
+    """Yield the name, the file and the label of each picture of a part."""
+    samples = webdataset.samples_of(config, split, part)
+    if samples is None:
+        for path in _files(config, split, part):
+            yield str(path), path, path.parent.name
+        return
+    source, target = (webdataset.column(config, *x) for x in (("source", ""), ("target", "cls")))
+    usual = {ending.removeprefix(".") for ending in _endings()}
+    for sample in samples:
+        name, content = sample.content(source, usual)
+        yield name, io.BytesIO(content), sample.text(target)
+
+
+def _endings() -> set[str]:
+    return {ending for ending, form in Image.registered_extensions().items() if form != "PDF"}
 
 
 def _files(config: DataConfig, split: str, part: str) -> list[Path]:
     folder = user_path(config.directory or ".") / part
-    endings = {ending for ending, form in Image.registered_extensions().items() if form != "PDF"}
+    endings = _endings()
     found = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in endings)
     if not found:
         raise UserError(
@@ -56,16 +79,17 @@ def _files(config: DataConfig, split: str, part: str) -> list[Path]:
     return found
 
 
-def open_picture(path: str | os.PathLike) -> Image.Image:
-    """Return the picture in a file, whose pixels are read later.
+def open_picture(file: str | os.PathLike | IO[bytes], name: str | None = None) -> Image.Image:
+    """Return the picture in a file, whose pixels are read later; `name` is for messages, by default
+    its path.
 
     Raises:
       UserError: if it cannot be read.
     """
     try:
-        return Image.open(path)
+        return Image.open(file)
     except _DAMAGED as error:
-        raise UserError(f"{path}: cannot be read as a picture ({_reason(error)})") from None
+        raise UserError(f"{name or file}: cannot be read as a picture ({_reason(error)})") from None
 
 
 def mode_of(picture: Image.Image) -> str:

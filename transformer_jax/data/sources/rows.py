@@ -87,7 +87,7 @@ def json_lines(path: Path, columns: Sequence[Column]) -> Iterator[Block]:
             numbers.append(number)
             for found, column in zip(values, columns, strict=True):
                 try:
-                    found.append(_inside(row, column.name))
+                    found.append(inside(row, column.name))
                 except KeyError:
                     raise UserError(
                         f"{path}:{number}: has no key {column.name!r}, the {column.side} side; it "
@@ -119,13 +119,17 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     return row
 
 
-def _inside(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a key, or of one inside others whose names dots separate."""
+def inside(row: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a key, or of one inside others whose names dots separate.
+
+    Raises:
+      KeyError: if there is none.
+    """
     if name in row:
         return row[name]
     head, _, rest = name.partition(".")
     if rest and isinstance(row.get(head), dict):
-        return _inside(row[head], rest)
+        return inside(row[head], rest)
     raise KeyError(name)
 
 

@@ -1,4 +1,4 @@
-"""Audio files, .wav in a folder or a .zip, and their transcripts or labels."""
+"""Audio files, .wav in a folder, a .zip or .tar files, and their transcripts or labels."""
 
 import io
 import re
@@ -13,6 +13,7 @@ import numpy as np
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
+from transformer_jax.data.sources import webdataset
 from transformer_jax.data.sources.files import read_lines
 
 _PART = re.compile(r"(.+?)\[(\w+):(!?)(.+)\]")
@@ -61,6 +62,10 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     sounds: list[np.ndarray] = []
     texts: list[str] = []
     for word in getattr(config, split):
+        samples = webdataset.samples_of(config, split, word)
+        if samples is not None:
+            _take(config, samples, sounds, texts)
+            continue
         part = _Part.read(word)
         given = None if config.label_pattern else _manifest(config, split, part)
         for name, place, content in _files(config, split, part.name):
@@ -72,6 +77,17 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
             sounds.append(read(content, place))
             texts.append(text)
     return sounds, texts
+
+
+def _take(
+    config: DataConfig, samples: Iterator[webdataset.Sample], sounds: list, texts: list[str]
+) -> None:
+    """Append the sounds of samples, and their texts."""
+    source, target = (webdataset.column(config, *x) for x in (("source", "wav"), ("target", "txt")))
+    for sample in samples:
+        name, content = sample.content(source)
+        sounds.append(read(content, name))
+        texts.append(_text_of(config, sample.text(target), sample.place))
 
 
 def open_sound(path: str | Path) -> Sound:
