@@ -8,6 +8,7 @@ import csv
 import gzip
 import importlib
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -299,6 +300,11 @@ def extra(module: str, path: object) -> Any:
         raise UserError(
             f"{path}: needs {module.partition('.')[0]}: pip install 'transformer-jax[data]'"
         ) from None
+
+
+def one_line(text: str) -> str:
+    """Return a text with spaces for its line breaks, but for one at the end."""
+    return re.sub(r"[\r\n]+", " ", text.rstrip("\r\n"))
 
 
 def kind_of(value: Any) -> str:

@@ -6,7 +6,6 @@ cache, where each can be read on demand; every value is checked on the way.
 
 import glob
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -189,7 +188,7 @@ class Table:
             )
         together = "".join(values)
         if not self.breaks and ("\n" in together or "\r" in together):
-            values = [re.sub(r"[\r\n]+", " ", value) for value in values]
+            values = [rows.one_line(value) for value in values]
         try:
             together.encode()
         except UnicodeEncodeError:

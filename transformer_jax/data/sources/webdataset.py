@@ -15,7 +15,7 @@ from typing import NamedTuple
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
-from transformer_jax.data.sources.rows import Column, inside, kind_of, listed
+from transformer_jax.data.sources.rows import Column, inside, kind_of, listed, one_line
 from transformer_jax.data.sources.tables import files_of
 
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
         return f"{self.place}.{found[0]}", self.files[found[0]]
 
     def text(self, column: Column) -> str:
-        """Return the text of a column; in `json.a.b` that, or the number, at a.b of a .json file.
+        """Return the text of a column on one line; of `json.a.b`, what is at a.b in a .json file.
 
         Raises:
           UserError: if there is none.
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
         name, _, key = column.name.partition(".")
         try:
             if column.name in self.files or name != "json":
-                return self.files[column.name].decode().strip()
+                return one_line(self.files[column.name].decode())
             value = inside(json.loads(self.files["json"]), key)
         except KeyError:
             raise UserError(
@@ -66,7 +66,7 @@ class Sample(NamedTuple):
                 "correct it, or remove the sample"
             ) from None
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            return str(value).strip()
+            return one_line(str(value))
         raise UserError(
             f"{self.place}: {column.name!r}, the {column.side} side, is {kind_of(value)}, not "
             f"text; correct it, or choose another with {column.remedy}"
