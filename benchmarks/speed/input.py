@@ -162,11 +162,11 @@ def read(arguments: argparse.Namespace) -> dict[str, Any]:
                         source_language="de", target_language="en")  # fmt: skip
     one_sided = arguments.formats == "txt"
     objective = ObjectiveConfig("language_model" if one_sided else "translate")
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     corpus = sources.load(config, "train", objective)
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     assert len(corpus) == arguments.pairs
-    found = {"load_s": round(seconds, 2)}
+    found = {"load_s": round(seconds, 2), "cpu_s": round(cpu, 2)}
     if arguments.stage == "read":
         found["rows_per_s"] = round(arguments.pairs / seconds)
     return found
