@@ -297,9 +297,8 @@ def extra(module: str, path: object) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise UserError(
-            f"{path}: needs {module.partition('.')[0]}: pip install 'transformer-jax[data]'"
-        ) from None
+        package = module.partition(".")[0]
+        raise UserError(f"{path}: needs {package}: pip install {package}") from None
 
 
 def one_line(text: str) -> str:
