@@ -577,7 +577,10 @@ NAMES = [
     *sorted(COMMANDS.keys() - {"plot", "pictures"}), *(f"plot {x}" for x in PICTURES),
     *(f"pictures {x}" for x in CODES),
 ]  # fmt: skip
-WITH_OVERRIDES = {"train", "evaluate", "generate", "translate", "serve", "plan", "sweep"}
+WITH_OVERRIDES = {
+    "train", "evaluate", "generate", "translate", "serve", "plan", "sweep", "predict", "answer",
+    "classify", "forecast", "tag", "transcribe",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,6 +14,7 @@ from transformer_jax.config.choices.searches import ONE, with_search
 from transformer_jax.config.convert import parse
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding import inputs
+from transformer_jax.decoding.predict import TOKENS, Row, check_verb, predictions
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.inside import inside
@@ -189,6 +190,33 @@ class TrainedModel(Reading):
         if not changed:
             return chosen
         return parse(dataclasses.asdict(chosen) | changed, DecodingConfig, "config.decoding")
+
+    def predict(self, given: Any, top: int = 3) -> Any:
+        """Return what the model predicts of new input, as data that JSON can hold: a class, labels,
+        an answer, a number, a text or a forecast, whichever it was trained for; see
+        `decoding.predict.predictions`. Of several inputs, return a list.
+
+        An input is a text, with a TAB between two for a model of pairs or a question and its
+        context; or for other models the name of a file, an image or an array; see `classify`.
+
+        Raises:
+          UserError: if the model predicts nothing of one input, or an input is malformed.
+        """
+        check_verb(self.loaded, self.experiment.verb)
+        several, one = inputs.read(given, self.loaded.reads, self.experiment.data, "predict")
+        found = self.predictions(several, top)
+        return found[0] if one else found
+
+    def predictions(self, values: Sequence, top: int = 3, tokens: int = TOKENS) -> list[Row]:
+        """Return the same for values that the codec encodes, `tokens` positions at a time."""
+        verb = check_verb(self.loaded, self.experiment.verb)
+
+        def write(values: Sequence) -> Sequence[Sequence[Any]]:
+            if verb == "generate":
+                return self.generator().generate(self.params, values)
+            return self.translator().hypotheses(self.params, values)
+
+        return predictions(self.loaded, verb, values, top, write, tokens)
 
     def score(self, src: str | Sequence[str], tgt: str | Sequence[str] | None = None) -> Any:
         """Return the log-probabilities (nats) of a line's given translation, of each piece and in

@@ -87,8 +87,9 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             found = getattr(known, action.dest, None)
             if found is not None and (action.type is Path or action.dest in _PLACES):
-                paths = [_expanded(x) for x in found] if isinstance(found, list) else None
-                setattr(known, action.dest, paths or _expanded(found))
+                several = isinstance(found, list)  # perhaps none
+                paths = [_expanded(x) for x in found] if several else _expanded(found)
+                setattr(known, action.dest, paths)
         return known, rest
 
     def read(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:

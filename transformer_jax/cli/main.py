@@ -7,25 +7,32 @@ from functools import partial
 from transformer_jax.cli.arguments import program, run_command
 
 COMMANDS = {
+    "answer": "answer questions from the texts given with them",
     "average": "save the mean of the last checkpoints",
+    "classify": "predict the classes of new texts, pictures, sounds or chess positions",
     "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",
     "evaluate": "score a checkpoint, as eval.py does",
     "export": "write a trained model for another engine",
+    "forecast": "continue a time series beyond the end of its file",
     "generate": "continue prompts with a language model",
     "import": "make a work directory from a Hugging Face model",
     "inspect": "show the contents of a work directory",
     "pictures": "encode pictures as words for a model, and decode such words",
     "plan": "estimate the cost of a run, without training",
     "plot": "draw pictures",
+    "predict": "predict whatever a model was trained for, for new input",
     "report": "write a page that shows runs or a sweep",
     "score": "print log-probabilities of given translations or texts",
     "serve": "answer requests over HTTP",
     "shortlist": "learn which target pieces go with a source, for faster decoding",
     "sweep": "train every combination of some settings, and tabulate the scores",
+    "tag": "label the words of new texts",
     "train": "train a model, or resume its training, as train.py does",
+    "transcribe": "write down the texts of new sounds",
     "translate": "translate text line by line",
 }
+_PREDICT = ("answer", "classify", "forecast", "tag", "transcribe")  # predict, with the verb fixed
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -36,6 +43,8 @@ def dispatch(argv: Sequence[str]) -> int:
 
 def _run(name: str, argv: Sequence[str]) -> int:
     """Import the module of a command, and of no other, and run it."""
+    if name in _PREDICT:
+        return importlib.import_module("transformer_jax.cli.predict").main(argv, name)
     return importlib.import_module(f"transformer_jax.cli.{name}").main(argv)
 
 

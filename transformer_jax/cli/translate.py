@@ -114,12 +114,17 @@ def check_files(arguments: argparse.Namespace) -> None:
             check_unpacked(_head(source), f"--input={source}")
     if path is None:
         return
+    check_output(path)
+    if source is not None and path.exists() and path.samefile(source):
+        raise UserError(f"--output={path}: is the input; name another file")
+
+
+def check_output(path: Path) -> None:
+    """Check that --output can be written."""
     if path.suffix in (".xz", ".zst", ".bz2", ".zip", ".lz4", ".7z"):
         raise UserError(f"--output={path}: only .gz is written compressed; leave out {path.suffix}")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UserError(f"--output={path}: must be a file in a directory that exists")
-    if source is not None and path.exists() and path.samefile(source):
-        raise UserError(f"--output={path}: is the input; name another file")
 
 
 def _head(path: Path) -> bytes:

@@ -1229,10 +1229,17 @@ class Experiment(Section):
     @property
     def measured(self) -> str:
         """What validation measures of written output, as `checkpoint.best_by` calls it."""
-        heard = self.objective.record.best_path or (
-            self.src.codec in CODECS and CODECS[self.src.codec].sound
-        )
-        return "wer" if heard else "bleu"
+        return "wer" if self.objective.record.best_path or self._hears else "bleu"
+
+    @property
+    def verb(self) -> str | None:
+        """What the model does with new input: as its objective's, but "transcribe" for sounds."""
+        verb = self.objective.record.verb
+        return "transcribe" if verb == "translate" and self._hears else verb
+
+    @property
+    def _hears(self) -> bool:
+        return self.src.codec in CODECS and CODECS[self.src.codec].sound
 
     @property
     def codecs(self) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 that reads vectors.
 """
 
+from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from transformer_jax.base.errors import UserError
@@ -25,6 +27,47 @@ def read(given: Any, codec: Codec, data: DataConfig, verb: str) -> tuple[list, b
         codec.prepared(value, f"{codec.noun} {number}", data)
         for number, value in enumerate(several, 1)
     ], one
+
+
+def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
+    """Return the files that are named, and all files in named folders, and in folders in these,
+    that a codec of vectors opens, or for text all, in order; hidden ones only if named.
+
+    Raises:
+      UserError: if one does not exist, or a folder has none.
+    """
+    endings = codec.endings if isinstance(codec, VectorCodec) else None
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            if not path.exists():
+                raise UserError(f"{path}: there is no such file or folder; check the path")
+            found.append(path)
+            continue
+        inside = [
+            file
+            for file in sorted(path.rglob("*"))
+            if not any(part.startswith(".") for part in file.relative_to(path).parts)
+            and (endings is None or file.suffix.lower() in endings)
+            and file.is_file()
+        ]
+        if not inside:
+            few = endings is not None and len(endings) < 10
+            named = f" named *{', *'.join(sorted(endings or ()))}" if few else ""
+            noun = codec.noun if isinstance(codec, VectorCodec) else "text"
+            raise UserError(f"{path}: holds no {noun} files{named}; name a folder that does")
+        found += inside
+    return found
+
+
+def uploaded(content: bytes, name: str, codec: Codec, data: DataConfig) -> Any:
+    """Return what a codec of vectors encodes, of the content of a file, prepared as in training.
+
+    Raises:
+      UserError: if it is malformed; begins with `name`.
+    """
+    assert isinstance(codec, VectorCodec)
+    return codec.prepared(codec.opened(content, name), name, data)
 
 
 def texts(given: Any, verb: str) -> tuple[list[str], bool]:

@@ -6,7 +6,7 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batches.batch import Ragged
-from transformer_jax.data.codecs.codec import VectorCodec, special_of
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.store.token_store import TokenStore
@@ -37,15 +37,19 @@ class Loaded:
         return objective_named(self.objective.name)
 
     @property
+    def reads(self) -> Codec:
+        """The codec of what is read."""
+        return self.codecs.tgt if self.objective.one_sided else self.codecs.src
+
+    @property
     def cut_at(self) -> int | None:
         """The most pieces of a source, EOS included, where long ones are truncated."""
         return self.objective.cut_at(self.data)
 
     def items(self, src: Ragged, tgt: Ragged) -> TokenStore:
         """Return what the objective makes of encoded sources and targets, as in training."""
-        codec = self.codecs.tgt if self.objective.one_sided else self.codecs.src
         store = TokenStore(src, tgt, special_of(self.codecs.tgt))
-        return self.task.items(store, self.objective, codec)
+        return self.task.items(store, self.objective, self.reads)
 
     def check_text(self, verb: str) -> None:
         """Check that the model reads text, and writes it piece by piece.

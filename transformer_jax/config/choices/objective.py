@@ -97,6 +97,12 @@ class Objective(Record):
         return "window" in self.reads and not self.translates
 
     @property
+    def verb(self) -> str | None:
+        """What a model does with new input: `method`, "translate" or "generate"; None: nothing."""
+        written = "generate" if self.prompt else None
+        return self.method or ("translate" if self.translates else written)
+
+    @property
     def forecasts(self) -> bool:
         """Whether it predicts `horizon` rows after each window of a series."""
         return "horizon" in self.reads

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from os import PathLike
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -74,6 +74,7 @@ class VectorCodec:
 
     special: Mapping[str, int] = {}
     noun = "value"  # what messages call one
+    endings: Collection[str] = ()  # of the names of files that it opens, in lower case
     stored: np.dtype
     channels: int  # of the stored vectors
 
@@ -97,6 +98,14 @@ class VectorCodec:
           UserError: if this codec has no such files.
         """
         raise UserError(f"{path}: this model reads arrays, not files of single values")
+
+    def opened(self, content: bytes, name: str) -> Any:
+        """Return the value in the content of such a file; `name` is for messages.
+
+        Raises:
+          UserError: if this codec has no such files.
+        """
+        return self.open(name)
 
     def is_one(self, given: Any) -> bool:
         """Return whether what is given for prediction is one value, as a file's name or an array

@@ -14,6 +14,7 @@ from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
 from transformer_jax.data.codecs.spec_augment import masked
 from transformer_jax.data.random import Draw
+from transformer_jax.data.sources import wav_files
 from transformer_jax.data.sources.wav_files import Sound, open_sound
 
 _FIELDS = ("sample_rate", "n_fft", "hop_length", "num_mels")
@@ -58,6 +59,7 @@ class LogMel(VectorCodec):
 
     file = "log_mel{}.json"
     noun = CODECS["log_mel"].noun
+    endings = (".wav",)
     stored = np.dtype(np.float32)
 
     def __init__(self, model: bytes) -> None:
@@ -80,6 +82,10 @@ class LogMel(VectorCodec):
     def open(self, path: str) -> Sound:
         """See VectorCodec."""
         return open_sound(path)
+
+    def opened(self, content: bytes, name: str) -> Sound:
+        """See VectorCodec."""
+        return wav_files.read(content, name)
 
     def is_one(self, given: Any) -> bool:
         """See VectorCodec. Few columns are channels of one sound, which `encode` refuses."""

@@ -2,9 +2,10 @@
 arXiv:2010.11929).
 """
 
+import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -18,9 +19,10 @@ from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
 from transformer_jax.data.codecs.picture_augmentation import augmented
 from transformer_jax.data.random import Draw
-from transformer_jax.data.sources.image_folders import open_picture, pixels_of
+from transformer_jax.data.sources.image_folders import open_picture, picture_endings, pixels_of
 
 _MODES = {1: "L", 3: "RGB"}  # in which images are read, by channels
+_MOST_PIXELS = 50_000_000
 
 
 class Form(NamedTuple):
@@ -98,6 +100,23 @@ class Patches(VectorCodec):
             return []
         pictures = np.concatenate([x.reshape(self.form.shape) for x in values])
         return list(self.form.cut(pictures).reshape(len(values), -1, self.channels))
+
+    @property
+    def endings(self) -> Collection[str]:  # type: ignore[override]
+        """See VectorCodec."""
+        return picture_endings()
+
+    def opened(self, content: bytes, name: str) -> Image.Image:
+        """See VectorCodec: an image of at most 50 million pixels, as a small file may hold more
+        than fits into memory.
+        """
+        image = open_picture(io.BytesIO(content), name)
+        if image.width * image.height > _MOST_PIXELS:
+            raise UserError(
+                f"{name}: has {image.width:,} x {image.height:,} pixels, more than "
+                f"{_MOST_PIXELS:,}; make it smaller"
+            )
+        return image
 
     def is_one(self, given: Any) -> bool:
         """See VectorCodec: a file, an image, or an array of as many dimensions as an example."""

@@ -24,6 +24,7 @@ class Series(VectorCodec):
 
     file = "series{}.json"
     noun = CODECS["series"].noun
+    endings = (".csv",)
     stored = np.dtype(np.float32)
     size = 1
 
@@ -52,8 +53,14 @@ class Series(VectorCodec):
 
     def open(self, path: str) -> Rows:
         """See VectorCodec: a file as in training, a header and a date in the first column."""
-        rows = series_files.read(Path(path))
-        self._check(rows, path)
+        return self._checked(series_files.read(Path(path)), path)
+
+    def opened(self, content: bytes, name: str) -> Rows:
+        """See VectorCodec."""
+        return self._checked(series_files.parsed(content, name), name)
+
+    def _checked(self, rows: Rows, name: str) -> Rows:
+        self._check(rows, name)
         return rows
 
     def is_one(self, given: Any) -> bool:

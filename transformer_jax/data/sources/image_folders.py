@@ -55,19 +55,20 @@ def _pictures(
             yield str(path), path, path.parent.name
         return
     source, target = (webdataset.column(config, *x) for x in (("source", ""), ("target", "cls")))
-    usual = {ending.removeprefix(".") for ending in _endings()}
+    usual = {ending.removeprefix(".") for ending in picture_endings()}
     for sample in samples:
         name, content = sample.content(source, usual)
         yield name, io.BytesIO(content), sample.text(target)
 
 
-def _endings() -> set[str]:
+def picture_endings() -> set[str]:
+    """Return how the names of picture files end, in lower case."""
     return {ending for ending, form in Image.registered_extensions().items() if form != "PDF"}
 
 
 def _files(config: DataConfig, split: str, part: str) -> list[Path]:
     folder = user_path(config.directory or ".") / part
-    endings = _endings()
+    endings = picture_endings()
     found = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in endings)
     if not found:
         raise UserError(

@@ -1,8 +1,12 @@
 """Time series in CSV files: a header, a date in the first column, a number in each other column."""
 
 import csv
+import io
+import itertools
 import math
 import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -94,24 +98,36 @@ def read(path: Path) -> Rows:
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file)
-            header = next(lines, [])
-            dates, rows = [], []
-            for row in lines:
-                rows.append(_numbers(path, lines.line_num, header, row))
-                dates += row[:1]
+            return _read(file, str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read as comma-separated values ({reason})") from None
+
+
+def parsed(content: bytes, name: str) -> Rows:
+    """Return the numbers in the content of a file, as `read` does; `name` is for messages."""
+    try:
+        return _read(io.StringIO(content.decode(), newline=""), name)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{name}: cannot be read as comma-separated values ({error})") from None
+
+
+def _read(file: Iterable[str], path: str) -> Rows:
+    lines = csv.reader(file)
+    header = next(lines, [])
+    dates, rows = [], []
+    for row in lines:
+        rows.append(_numbers(path, lines.line_num, header, row))
+        dates += row[:1]
     if len(header) < 2 or not rows:
         raise UserError(
             f"{path}: contains no series; it needs a header, and lines of a date and a number for "
             "each channel"
         )
-    return Rows.of(np.array(rows), str(path), header[1:], dates)
+    return Rows.of(np.array(rows), path, header[1:], dates)
 
 
-def _numbers(path: Path, line: int, header: list[str], row: list[str]) -> list[float]:
+def _numbers(path: str, line: int, header: list[str], row: list[str]) -> list[float]:
     if len(row) != len(header):
         raise UserError(f"{path}:{line}: has {len(row)} columns, but the header {len(header)}")
     values = []
@@ -125,3 +141,67 @@ def _numbers(path: Path, line: int, header: list[str], row: list[str]) -> list[f
                 f"{path}:{line}: {name} is {text!r}, not a finite number; fill in missing values"
             )
     return values
+
+
+# Forms of dates, and what writes one in the same form; weeks, quarters and the like are not dates.
+_FORMS = tuple(
+    f"{day}{time}"
+    for day in ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%Y-%m")
+    for time in ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
+)
+_LOOKED_AT = 1000  # dates
+_DAY = timedelta(days=1)
+
+
+def following(dates: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return the `count` dates after the given ones, in their form: days and times a constant step
+    apart, the same day of months a constant number apart, or whole numbers. None if they are
+    anything else, or the last 1,000 have no constant step.
+    """
+    last = list(dates[-_LOOKED_AT:])
+    if len(last) < 2:
+        return ()
+    if all(re.fullmatch(r"-?(0|[1-9]\d*)", date) for date in last):
+        return _stepped([int(date) for date in last], count, str)
+    for form in _FORMS:
+        try:
+            times = [datetime.strptime(date, form) for date in last]
+        except ValueError:
+            continue
+
+        def write(time: datetime, form: str = form) -> str:
+            return time.strftime(form)
+
+        if [*map(write, times)] != last:
+            continue
+        return _months(times, count, write) or _stepped(times, count, write)
+    return ()
+
+
+def _stepped(places: Sequence[Any], count: int, write: Callable[[Any], str]) -> tuple[str, ...]:
+    """Return what follows places that are all one step apart."""
+    step = places[1] - places[0]
+    if not step or any(b - a != step for a, b in itertools.pairwise(places)):
+        return ()
+    try:
+        return tuple(write(places[-1] + number * step) for number in range(1, count + 1))
+    except (OverflowError, ValueError):  # beyond the year 9999
+        return ()
+
+
+def _months(
+    times: Sequence[datetime], count: int, write: Callable[[datetime], str]
+) -> tuple[str, ...]:
+    """Return what follows the same day and time, or the last day, of months one step apart."""
+    last = times[-1]
+    ends = all((time + _DAY).day == 1 for time in times)
+    same = len({time.day for time in times}) == 1 and last.day <= 28
+    if len({time.time() for time in times}) > 1 or not (same or ends):
+        return ()
+
+    def written(month: int) -> str:
+        behind = month + ends
+        first = last.replace(year=behind // 12, month=behind % 12 + 1, day=1)
+        return write(first - _DAY if ends else first.replace(day=last.day))
+
+    return _stepped([12 * time.year + time.month - 1 for time in times], count, written)

@@ -1,0 +1,129 @@
+"""Predictions for new input as plain data: rows of what JSON can hold, the same from the command
+line, a server and Python, whatever the model does.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.base.errors import UserError
+from transformer_jax.data.scripts import words_in
+from transformer_jax.data.sources.series_files import Rows, following
+from transformer_jax.decoding.loaded import Loaded
+from transformer_jax.decoding.series import ahead
+from transformer_jax.decoding.text.answer import answers
+from transformer_jax.decoding.text.classify import classify
+from transformer_jax.decoding.text.tag import tag
+from transformer_jax.decoding.text.values import values as numbers
+
+Row = dict[str, Any]
+Written = Callable[[Sequence], Sequence[Sequence[Any]]]  # hypotheses for each input, best first
+
+TOKENS = 4096  # positions computed at a time
+
+
+def _classes(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    rows = []
+    for found in classify(loaded, values, tokens):
+        best, probability = next(iter(found.items()))
+        likeliest = dict(islice(found.items(), top))
+        rows.append({"class": best, "probability": probability, "probabilities": likeliest})
+    return rows
+
+
+def _labels(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    return [
+        {"words": words_in(text), "labels": said.labels,
+         "probabilities": said.probabilities.tolist()}
+        for text, said in zip(values, tag(loaded, values, tokens_per_batch=tokens), strict=True)
+    ]  # fmt: skip
+
+
+def _answers(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    return [
+        {"answer": found.text, "begin": found.begin, "probability": math.exp(found.log_prob)}
+        for found in answers(loaded, values, tokens)
+    ]
+
+
+def _numbers(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    return [{"value": found} for found in numbers(loaded, values, tokens)]
+
+
+def _series(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    return [_ahead(rows, *found) for rows, found in zip(values, ahead(loaded, values), strict=True)]
+
+
+def _ahead(rows: np.ndarray, point: np.ndarray, deciles: np.ndarray | None) -> Row:
+    horizon, channels = point.shape
+    columns = rows.columns if isinstance(rows, Rows) else ()
+    if len(columns) != channels:
+        columns = tuple(f"channel {number}" for number in range(1, channels + 1))
+    dates = following(rows.dates, horizon) if isinstance(rows, Rows) else ()
+    row = {"columns": list(columns), "dates": list(dates), "forecast": point.tolist()}
+    return row if deciles is None else row | {"deciles": deciles.tolist()}
+
+
+# What reads its input and says something of it, by the verb of the objective's record.
+READERS: dict[str, Callable[[Loaded, Sequence, int, int], list[Row]]] = {
+    "classify": _classes, "tag": _labels, "answer": _answers, "value": _numbers,
+    "forecast": _series,
+}  # fmt: skip
+WRITERS = ("translate", "transcribe", "generate")
+VERBS = (*READERS, *WRITERS)
+
+
+def check_verb(loaded: Loaded, verb: str | None) -> str:
+    """Return the verb of a model.
+
+    Raises:
+      UserError: if it has none that predicts something of one new input; says what it is for.
+    """
+    if verb in VERBS:
+        return verb
+    if verb is not None:  # pictures as codes
+        raise loaded.refusal(f"has no prediction for one input; see {verb}")
+    raise loaded.refusal(
+        f"{loaded.objective.record.predicts}, which says nothing of a new one; start a run that "
+        "does from it, with init.source"
+    )
+
+
+def predictions(
+    loaded: Loaded,
+    verb: str,
+    values: Sequence,
+    top: int = 3,
+    write: Written | None = None,
+    tokens: int = TOKENS,
+) -> list[Row]:
+    """Return a row for each value that the source side's codec encodes:
+
+    classify               class, its probability, and probabilities {class: p} of the `top`
+                           likeliest, most likely first
+    tag                    words, labels, and probabilities of these labels
+    answer                 answer, begin (characters of the context before it), probability of its
+                           first and last place
+    value                  value
+    forecast               columns, dates (none if those given have no constant step), forecast
+                           [T C] and, if the model has them, deciles [T C 9], in the given unit
+    translate, transcribe  text, score, log_prob (nats; null if the search has none)
+    generate               the same
+
+    `write` returns the hypotheses of the last three; `tokens` are the positions computed at a time.
+
+    Raises:
+      UserError: if a value is malformed, or too long.
+    """
+    if top < 1:
+        raise UserError(f"top={top}: must be at least 1")
+    if verb in READERS:
+        return READERS[verb](loaded, values, top, tokens)
+    assert write is not None
+    return [
+        {"text": best.text, "score": best.score, "log_prob": best.log_prob}
+        for best, *_ in write(values)
+    ]
