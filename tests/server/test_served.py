@@ -1,27 +1,15 @@
 """Preparing a model to be served."""
 
-import numpy as np
 import pytest
 from server.conftest import SETTINGS, translator
 
-from transformer_jax.base.errors import UserError
-from transformer_jax.config import DecodingConfig, SourceConfig
-from transformer_jax.data.codecs.pair import CODECS
+from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.text import live
 from transformer_jax.decoding.text.live import LivePlan
 from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.server.model import Served
-
-
-def test_models_that_read_pictures_are_rejected():
-    trained = translator()
-    reads = SourceConfig("patches", patch_size=1)
-    codec = CODECS["patches"].train(reads, [np.ones((2, 2), np.uint8)])
-    trained.tokenizers = trained.tokenizers._replace(src=codec)
-    with pytest.raises(UserError, match="serve: is for models that read text"):
-        Served(trained, trained.experiment.decoding, SETTINGS)
 
 
 @pytest.mark.thorough

@@ -148,6 +148,7 @@ def test_model_info_and_missing_endpoints(translating):
 
 
 PATHS = {
+    "/api/predict": {"text": "a"},
     "/api/translate": {"text": "a"}, "/translate": {"q": "a", "target": "de"}, "/api/model": None,
     "/metrics": None, "/reload": {}, "/v1/models": None, "/api/score": {}, "/detect": {"q": "a"},
     "/api/generate": {"prompt": "a"}, "/api/batches": {"texts": ["a"]}, "/v1/models/tiny": None,

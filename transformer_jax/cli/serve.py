@@ -25,7 +25,7 @@ _NEEDS = ("starlette", "uvicorn", "httptools", "msgspec", "prometheus_client")
 _HELP = f"""\
 Serve a translation or language model over HTTP: a page at /, its own protocol under /api/,
 LibreTranslate's /translate and OpenAI's /v1/completions; see docs/serving.md. Concurrent requests
-are batched.
+are batched. Models that classify, label, answer, transcribe or forecast are served by /api/predict.
 
 If the environment variable {_KEY} is set, clients must send it. SIGTERM stops the
 server once requests in progress are answered; SIGHUP reloads the checkpoint.
@@ -56,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.experiments.process import open_many_files
     from transformer_jax.server.app import application
+    from transformer_jax.server.model import reads_whole
     from transformer_jax.server.service import Service
     from transformer_jax.server.uvicorn_server import Server
 
@@ -65,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
     open_many_files()
     settings = _settings(arguments)
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
-    pool = _pool(arguments.processes)
+    pool = None if reads_whole(experiment) else _pool(arguments.processes)
     load, steps = _loading(arguments.workdir, checkpoint, experiment, settings, pool)
     service = Service(load, settings, steps)
     server = Server(application(service), service, arguments.drain, arguments.watch)

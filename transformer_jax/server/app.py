@@ -64,6 +64,7 @@ def application(service: Service) -> Starlette:
         route("/api/batches", "POST", native.batches),
         route("/api/generate", "POST", native.generate, searches=True),
         route("/api/score", "POST", native.score),
+        route("/api/predict", "POST", native.predict, searches=True),
         # The key may be in the body here: these handlers check it themselves.
         route("/translate", "POST", libretranslate.translate, True, searches=True),
         route("/detect", "POST", libretranslate.detect, open_to_all=True),

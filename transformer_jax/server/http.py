@@ -8,7 +8,7 @@ from contextlib import suppress
 from email.message import Message
 from email.parser import HeaderParser
 from email.utils import collapse_rfc2231_value
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -57,6 +57,14 @@ class Refusal(Exception):
 
 class Gone(Exception):
     """The client has disconnected: there is nobody to answer."""
+
+
+class Upload(NamedTuple):
+    """A part of a form: its field, the name of its file, if it is one, and its content."""
+
+    field: str
+    name: str | None
+    content: bytes
 
 
 Render = Callable[[Refusal], dict[str, Any]]  # an error in the form of a protocol
@@ -139,14 +147,30 @@ async def read(request: Request, kind: type[T], settings: Settings) -> T:
     Raises:
       Refusal: if it is malformed.
     """
+    value, _ = await read_with_files(request, kind, settings, allowed=False)
+    return value
+
+
+async def read_with_files(
+    request: Request, kind: type[T], settings: Settings, allowed: bool = True
+) -> tuple[T, list[Upload]]:
+    """Parse the body of a request as `read` does, and return the files of a form in parts, too, if
+    they are `allowed`.
+
+    Raises:
+      Refusal: if it is malformed.
+    """
     body = await _body_of(request, settings)
     content_type = request.headers.get("content-type", "")
     form = _media_type(content_type)
     curls = form == _ENCODED and body.lstrip().startswith(b"{")  # it calls everything a form
     try:
         if form in (_ENCODED, _IN_PARTS) and not curls:
-            return msgspec.convert(_fields_of(body, content_type), kind, strict=False)
-        return msgspec.json.decode(body, type=kind)
+            fields, files = _fields_of(body, content_type)
+            for file in () if allowed else files:
+                raise ValueError(f"{file.field}: is a file; send its text as a field")
+            return msgspec.convert(fields, kind, strict=False), files
+        return msgspec.json.decode(body, type=kind), []
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, ValueError) as error:
         raise Refusal(400, _reason(error), None, *_fault(error)) from None
     except RecursionError:
@@ -183,25 +207,29 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _fields_of(body: bytes, content_type: str) -> dict[str, Any]:
-    """Return the fields of a form: a text, or a list of texts for a field that is repeated.
+def _fields_of(body: bytes, content_type: str) -> tuple[dict[str, Any], list[Upload]]:
+    """Return the fields of a form, a text or a list of texts for a field that is repeated, and its
+    files.
 
     Raises:
       ValueError: if it is malformed; UnicodeError if it is not valid UTF-8.
     """
+    files: list[Upload] = []
     if _media_type(content_type) == _IN_PARTS:
-        pairs = list(_parts(body, content_type))
+        parts = list(_parts(body, content_type))
+        files = [part for part in parts if part.name is not None]
+        pairs = [(part.field, part.content.decode()) for part in parts if part.name is None]
     else:
         text = body.decode()
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
     found: dict[str, list[str]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
-    return {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
+    return {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}, files
 
 
-def _parts(body: bytes, content_type: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and the texts of a form in parts."""
+def _parts(body: bytes, content_type: str) -> Iterator[Upload]:
+    """Yield the parts of a form; those without a name of their own are texts."""
     header = Message()
     header["content-type"] = content_type
     boundary = header.get_boundary()
@@ -218,10 +246,7 @@ def _parts(body: bytes, content_type: str) -> Iterator[tuple[str, str]]:
         given = headers.get_param("name", header="content-disposition")
         if not gap or not given:
             raise ValueError(f"{_IN_PARTS}: a part has no name")
-        name = collapse_rfc2231_value(given)
-        if headers.get_filename() is not None:
-            raise ValueError(f"{name}: is a file; send its text as a field")
-        yield name, value.decode()
+        yield Upload(collapse_rfc2231_value(given), headers.get_filename(), value)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

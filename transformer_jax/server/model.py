@@ -2,16 +2,22 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import DecodingConfig
+from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config.choices.codecs import VECTORS
 from transformer_jax.config.choices.searches import GREEDY
 from transformer_jax.config.convert import parse
+from transformer_jax.data.codecs.codec import VectorCodec
+from transformer_jax.decoding import inputs
 from transformer_jax.decoding.batching.rows import Sentence
+from transformer_jax.decoding.loaded import Loaded
+from transformer_jax.decoding.predict import READERS, WRITERS, Row
 from transformer_jax.decoding.stepper import NO_LIMIT, has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, Generator
 from transformer_jax.decoding.text.likelihood import Likelihood, likelihoods
@@ -45,6 +51,29 @@ class Asking(NamedTuple):
     sentences: list[Sentence]
 
 
+def reads_whole(experiment: Experiment) -> bool:
+    """Return whether a model says something of its whole input at once, or reads no text: nothing
+    that searches of texts could share.
+    """
+    vectors = experiment.codecs[0] in VECTORS or experiment.objective.record.best_path
+    return experiment.verb in READERS or (vectors and experiment.verb in WRITERS)
+
+
+def samples(loaded: Loaded) -> Iterator[Any]:
+    """Yield inputs of growing length, which need all programs that predictions need."""
+    codec, window = loaded.reads, loaded.objective.window
+    if isinstance(codec, VectorCodec):
+        longest = loaded.data.max_length if loaded.objective.translates else window
+        yield from codec.samples(longest)
+        return
+    length = 1
+    while length < 2 * window:
+        text = " ".join("a" * length)
+        yield f"{text}\t{text}" if loaded.objective.record.segments > 1 or (
+            loaded.objective.record.paired) else text  # fmt: skip
+        length *= 2
+
+
 class Served:
     """A model with its streams, compiled by `compile`; they are those of search processes, if there
     is a pool. Only one thread runs streams and calls.
@@ -56,10 +85,13 @@ class Served:
     ) -> None:  # fmt: skip
         objective = trained.experiment.objective
         self.trained, self.decoding, self._settings = trained, decoding, settings
-        trained.loaded.check_text("serve")
-        self.translates = objective.translates
-        self.generates = objective.record.prompt is not None
-        if not self.translates and not self.generates:
+        whole = reads_whole(trained.experiment)
+        self.predicts = whole and not isinstance(trained, TrainedEnsemble)
+        if not self.predicts:
+            trained.loaded.check_text("serve")
+        self.translates = objective.translates and not self.predicts
+        self.generates = objective.record.prompt is not None and not self.predicts
+        if not self.translates and not self.generates and not self.predicts:
             raise UserError(
                 f"config.objective.name={objective.name!r}: such a model neither translates nor "
                 "continues prompts, and cannot be served"
@@ -98,6 +130,11 @@ class Served:
         streams.result()
 
     def _compile_calls(self) -> None:
+        if self.predicts:
+            for value in samples(self.trained.loaded):
+                with suppress(UserError):  # a codec of other texts, such as chess positions
+                    self.predicted([value], 1)
+            return
         read = written = self.longest
         if self.aligns:  # the output may be longer than the source
             written = max(read, self.translator(1).sentence([0] * read, [], 0, 0).limit)
@@ -156,6 +193,23 @@ class Served:
         changed = dataclasses.asdict(self.decoding) | fields
         config = parse(changed, DecodingConfig, "decoding")
         return self.trained.generator(config, n)
+
+    def opened(self, files: Sequence[tuple[str, bytes]]) -> list:
+        """Return what the model reads of files, each a name and its content.
+
+        Raises:
+          UserError: if one is malformed; begins with its name.
+        """
+        loaded = self.trained.loaded
+        return [inputs.uploaded(data, name, loaded.reads, loaded.data) for name, data in files]
+
+    def predicted(self, values: Sequence, top: int) -> list[Row]:
+        """Return what the model predicts for values, as `predict` does; for the search thread.
+
+        Raises:
+          UserError: if one is malformed, or too long.
+        """
+        return self.trained.predictions(values, top, TOKENS)
 
     def translation(self, lines: Sequence[str], n_best: int, prefix: str, number: int) -> Asking:
         """Return what translating lines asks of a search; samples depend on the first one's number.

@@ -1,8 +1,10 @@
-"""The project's own protocol: /api/model, translate, batches, generate and score."""
+"""The project's own protocol: /api/model, translate, batches, generate, score and
+predict."""
 
 import asyncio
+import functools
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -11,6 +13,7 @@ from starlette.responses import Response
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.choices.searches import GREEDY, samples
+from transformer_jax.data.codecs.codec import VectorCodec
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.server.http import (
     Refusal,
@@ -19,6 +22,7 @@ from transformer_jax.server.http import (
     json_response,
     line,
     read,
+    read_with_files,
     seconds_for,
     streamed,
     unless_gone,
@@ -41,6 +45,7 @@ Count = Annotated[int, Meta(ge=1, le=1000)]
 Number = Annotated[int, Meta(ge=0, lt=2**31)]
 
 _WINDOW = 16  # texts in progress at a time
+_FEW = 8  # texts computed at a time
 
 
 class Common(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -88,7 +93,8 @@ async def about(service: Service, request: Request) -> Response:
     data, decoding = model.trained.experiment.data, model.decoding
     return json_response({
         "model": settings.name, "translates": model.translates, "generates": model.generates,
-        "aligns": model.aligns, "scores": model.scores,
+        "aligns": model.aligns, "scores": model.scores, "predicts": model.predicts,
+        "verb": model.trained.experiment.verb,
         "source": data.source_language, "target": data.target_language,
         "hypotheses": decoding.hypotheses, "steps": model.trained.steps,
         "limits": {"characters": settings.max_characters, "texts": settings.max_texts,
@@ -97,21 +103,26 @@ async def about(service: Service, request: Request) -> Response:
     })  # fmt: skip
 
 
-class Translate(Common):
-    """POST /api/translate"""
+class Texts(Common):
+    """A request with a text, or several."""
 
     text: str | None = None
     texts: list[str] | None = None
-    n_best: Count = 1
-    prefix: str = ""
-    alignments: bool = False
-    line: Number | None = None  # the first text's number, on which samples depend
 
     def lines(self) -> list[str]:
         """Return the texts."""
         if (self.text is None) == (self.texts is None):
             raise Refusal(400, "give either text or texts")
         return [self.text] if self.text is not None else self.texts or []
+
+
+class Translate(Texts):
+    """POST /api/translate"""
+
+    n_best: Count = 1
+    prefix: str = ""
+    alignments: bool = False
+    line: Number | None = None  # the first text's number, on which samples depend
 
 
 async def translate(service: Service, request: Request) -> Response:
@@ -303,13 +314,10 @@ async def score(service: Service, request: Request) -> Response:
         raise Refusal(400, f"give {wanted}")
     check_texts(one, service.settings)
     check_texts(two, service.settings)
-    found: list[Any] = []
-    deadline = time.monotonic() + asked.patience(service).seconds
-    for start in range(0, len(one), 8):  # a few at a time: searches continue in between
-        few = slice(start, start + 8)
-        call = _scoring(model, one[few], two[few] if pairs else None)
-        seconds = deadline - time.monotonic()
-        found += await unless_gone(request, called(service.worker, call, seconds))
+    found = await _in_parts(
+        request, service, len(one), asked.patience(service),
+        lambda few: model.scored(one[few], two[few] if pairs else None),
+    )  # fmt: skip
     rows = [
         {"total": s.total, "log_probs": s.log_probs, "pieces": s.pieces}
         | ({} if pairs else {"perplexity": s.perplexity, "bits_per_byte": s.bits_per_byte})
@@ -318,5 +326,52 @@ async def score(service: Service, request: Request) -> Response:
     return json_response({"model": service.settings.name, "results": rows})
 
 
-def _scoring(model: Served, sources: list[str], targets: list[str] | None) -> Any:
-    return lambda: model.scored(sources, targets)
+async def _in_parts(
+    request: Request, service: Service, count: int, patience: Patience,
+    compute: Callable[[slice], list],
+) -> list[Any]:  # fmt: skip
+    """Have the search thread compute rows, a few at a time: others are answered in between."""
+    found: list[Any] = []
+    deadline = time.monotonic() + patience.seconds
+    for start in range(0, count, _FEW):
+        call = functools.partial(compute, slice(start, start + _FEW))
+        seconds = deadline - time.monotonic()
+        found += await unless_gone(request, called(service.worker, call, seconds))
+    return found
+
+
+class Predict(Texts):
+    """POST /api/predict: texts, or a form in parts with files of pictures, sounds or series"""
+
+    top: Count = 3  # classes
+
+
+async def predict(service: Service, request: Request) -> Response:
+    """Predict whatever the model was trained for, of texts or of files."""
+    settings = service.settings
+    asked, files = await read_with_files(request, Predict, settings)
+    model, of_text = service.model, asked.text is not None or asked.texts is not None
+    if not model.predicts:
+        raise Refusal(404, "this model is not for predictions of this kind; see /api/model")
+    if isinstance(model.trained.loaded.reads, VectorCodec):
+        if of_text or not files:
+            raise Refusal(400, "this model reads files; send them in a form (multipart/form-data)")
+        if len(files) > settings.max_texts:
+            raise Refusal(413, f"{len(files)} files, at most {settings.max_texts} allowed")
+        names = [file.name or file.field for file in files]
+        contents = [(name, file.content) for name, file in zip(names, files, strict=True)]
+        values = await asyncio.to_thread(model.opened, contents)
+        places = [{"file": name} for name in names]
+    else:
+        if files:
+            raise Refusal(400, f"{files[0].field}: is a file; send its text as a field")
+        values = asked.lines()
+        check_texts(values, settings)
+        places = [{}] * len(values)
+    rows = await _in_parts(
+        request, service, len(values), asked.patience(service),
+        lambda few: model.predicted(values[few], asked.top),
+    )  # fmt: skip
+    results = [place | row for place, row in zip(places, rows, strict=True)]
+    verb = model.trained.experiment.verb
+    return json_response({"model": settings.name, "verb": verb, "results": results})

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from os import PathLike
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -106,6 +106,12 @@ class VectorCodec:
           UserError: if this codec has no such files.
         """
         return self.open(name)
+
+    def samples(self, longest: int) -> Iterator[Any]:
+        """Yield values of growing length, up to `longest` vectors or the one length that there is,
+        for programs to be compiled ahead of use.
+        """
+        yield from ()
 
     def is_one(self, given: Any) -> bool:
         """Return whether what is given for prediction is one value, as a file's name or an array

@@ -5,7 +5,7 @@ arXiv:2010.11929).
 import io
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -117,6 +117,10 @@ class Patches(VectorCodec):
                 f"{_MOST_PIXELS:,}; make it smaller"
             )
         return image
+
+    def samples(self, longest: int) -> Iterator[np.ndarray]:
+        """See VectorCodec."""
+        yield np.zeros(self.form.shape[self.form.pictures == 1 :], np.uint8)
 
     def is_one(self, given: Any) -> bool:
         """See VectorCodec: a file, an image, or an array of as many dimensions as an example."""

@@ -1,7 +1,7 @@
 """Time series, standardised by each channel's mean and standard deviation."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,10 @@ class Series(VectorCodec):
     def _checked(self, rows: Rows, name: str) -> Rows:
         self._check(rows, name)
         return rows
+
+    def samples(self, longest: int) -> Iterator[np.ndarray]:
+        """See VectorCodec: the mean of training."""
+        yield np.tile(self.mean, (longest, 1))
 
     def is_one(self, given: Any) -> bool:
         """See VectorCodec: a file, or numbers in two dimensions."""

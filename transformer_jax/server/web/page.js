@@ -261,6 +261,8 @@ function begin(model) {
     $("translation").hidden = false;
     $("source").focus();
     typed();
+  } else if (!model.generates) {
+    $("about").textContent = `This model (${model.verb}) has no page: send texts or files to /api/predict`;
   } else {
     $("about").textContent = "Language model";
     const { tokens, positions } = model.limits;

@@ -1,0 +1,114 @@
+"""/api/predict: classifiers of texts and of uploaded pictures, transcriptions of sounds."""
+
+import io
+import wave
+
+import numpy as np
+import pytest
+from PIL import Image
+from server.conftest import served, service_of, translator
+from test_inputs import LARGE, PICTURE_MODEL, SIDE, TEXT_MODEL
+from test_predict import CTC
+
+from transformer_jax.api import TrainedEnsemble
+from transformer_jax.base.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def texts(one_device):
+    yield from served(service_of(TEXT_MODEL))
+
+
+@pytest.fixture(scope="module")
+def pictures(one_device):
+    yield from served(service_of(PICTURE_MODEL, max_texts=2))
+
+
+@pytest.fixture(scope="module")
+def sounds(one_device):
+    yield from served(service_of(CTC))
+
+
+def png(pixels: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "png")
+    return content.getvalue()
+
+
+def test_texts_are_classified(texts, monkeypatch):
+    """As in Python; a text or several, as JSON or a form."""
+    monkeypatch.setattr("transformer_jax.server.native._FEW", 3)  # computed at a time
+    lines = ["abcdefghij"[:n] for n in range(1, 10)]
+    assert texts.post("/api/predict", json={"texts": lines}).status_code == 413
+    lines = lines[:8]
+    found = texts.post("/api/predict", json={"texts": lines, "top": 1}).json()
+    assert (found["model"], found["verb"]) == ("tiny", "classify")
+    for row, shares in zip(found["results"], TEXT_MODEL.classify(lines), strict=True):
+        best, share = next(iter(shares.items()))
+        assert (row["class"], [*row["probabilities"]]) == (best, [best])
+        assert row["probability"] == pytest.approx(share, abs=1e-6)
+    (again,) = texts.post("/api/predict", data={"text": lines[0]}).json()["results"]
+    assert again["class"] == found["results"][0]["class"]
+    assert len(again["probabilities"]) == 2
+    about = texts.get("/api/model").json()
+    assert (about["predicts"], about["verb"], about["translates"]) == (True, "classify", False)
+    for path in ("translate", "generate", "score"):
+        assert texts.post(f"/api/{path}", json={}).status_code in (400, 404)
+
+
+def test_uploaded_pictures_are_classified(pictures):
+    files = [("file", ("a.png", png(LARGE))), ("file", ("b.jpg", png(LARGE[:, ::-1])))]
+    found = pictures.post("/api/predict", files=files, data={"top": "2"}).json()["results"]
+    assert [row["file"] for row in found] == ["a.png", "b.jpg"]
+    expected = PICTURE_MODEL.classify([LARGE, LARGE[:, ::-1]])
+    for row, shares in zip(found, expected, strict=True):
+        assert row["probabilities"] == pytest.approx(shares, abs=1e-6)
+        assert [*row["probabilities"]] == [*shares]
+
+
+def test_uploaded_sounds_are_transcribed(sounds):
+    samples = (np.arange(900) % 50 * 100).astype(np.int16)
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setparams((1, 2, SIDE.sample_rate, 0, "NONE", ""))
+        file.writeframes(samples.astype("<i2").tobytes())
+    answer = sounds.post("/api/predict", files={"sound": ("a.wav", content.getvalue())}).json()
+    (row,) = answer["results"]
+    assert answer["verb"] == "transcribe"
+    assert (row["file"], row["text"]) == ("a.wav", CTC.translate(samples))
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "message"),
+    [
+        ({"files": {"x": ("a.png", b"no picture")}}, 400, "a.png: cannot be read as a picture"),
+        ({"files": [("x", ("a.png", b""))] * 3}, 413, "3 files, at most 2 allowed"),
+        ({"json": {"text": "/etc/passwd"}}, 400, "this model reads files; send them in a form"),
+        ({"json": {}}, 400, "this model reads files"),
+        ({"files": {"x": ("a.png", b"x" * 30_000)}}, 413, "a body of more than 20000 bytes"),
+    ],
+)
+def test_unsuitable_requests_are_refused(pictures, given, status, message):
+    answer = pictures.post("/api/predict", **given)
+    assert answer.status_code == status
+    assert message in answer.json()["error"]["message"]
+
+
+def test_texts_and_other_models_refuse_files(texts, translating):
+    answer = texts.post("/api/predict", files={"x": ("a.txt", b"ab")})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400, "x: is a file; send its text as a field"
+    )  # fmt: skip
+    answer = translating.post("/api/predict", json={"text": "ab"})
+    assert answer.status_code == 404
+    assert "see /api/model" in answer.json()["error"]["message"]
+
+
+def test_ensembles_of_classifiers_are_rejected():
+    ensemble = TrainedEnsemble([TEXT_MODEL, TEXT_MODEL])
+    with pytest.raises(UserError, match=r"='classify': such a model neither translates nor"):
+        service_of(ensemble)
+    ensemble = TrainedEnsemble([PICTURE_MODEL, PICTURE_MODEL])
+    with pytest.raises(UserError, match="serve: is for models that read text"):
+        service_of(ensemble)
+    assert translator().predict("the cat")["text"]
