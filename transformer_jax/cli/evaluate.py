@@ -81,7 +81,7 @@ def _evaluate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem:
     evaluation = importlib.import_module(module).evaluate(trained, corpus, split, name)
     written = f"written to {stem}.{'json' if evaluation.hypotheses is None else '*'}"
     last = "; ".join([*filter(None, [evaluation.extent]), written])
-    _report(evaluation, stem, evaluation.result["details"], last)
+    _report(evaluation, stem, [*evaluation.result["details"], *evaluation.notes], last)
 
 
 def _translate(

@@ -12,6 +12,7 @@ from transformer_jax.data.batches.batch import Ragged
 from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.series import Series
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.sources.series_files import Rows
 from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.decoding.series import forecasts
 from transformer_jax.evaluation import drawings
@@ -74,13 +75,22 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "evaluation": asdict(experiment.evaluation), "references": corpus.fingerprint,
     }  # fmt: skip
     rows: list[dict[str, Any]] = [
-        {"line": window, **dict(zip(by_window, values, strict=True))}
+        {"line": window, **_origin(corpus, window + objective.window)}
+        | dict(zip(by_window, values, strict=True))
         for window, values in enumerate(np.stack([*by_window.values()], axis=1).tolist())
     ]
     for window, drawn in _drawn(trained, corpus, methods[""], deciles, by_window["mse"]).items():
         rows[window] |= drawn
     extent = f"{result['sentences']:,} windows x {channels} channels x {objective.horizon} rows"
     return Evaluation(result, None, rows, extent)
+
+
+def _origin(corpus: Corpus, row: int) -> dict[str, str]:
+    """Return the file and the date from which a window is predicted, if there is only one file."""
+    rows: Any = corpus.tgt[0]
+    if len(corpus.tgt) > 1 or not isinstance(rows, Rows):
+        return {}
+    return {"file": rows.path} | ({"date": rows.dates[row]} if rows.dates else {})
 
 
 def _parts(

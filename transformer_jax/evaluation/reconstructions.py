@@ -10,7 +10,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.data.sources import Corpus
 from transformer_jax.evaluation import drawings
-from transformer_jax.evaluation.run import Evaluation
+from transformer_jax.evaluation.run import Evaluation, origin
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
@@ -50,7 +50,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "evaluation": asdict(trained.experiment.evaluation), "references": corpus.fingerprint,
     }  # fmt: skip
     rows: list[dict[str, Any]] = [
-        {"line": number, "mse": x} for number, x in enumerate(squares.tolist(), 1)
+        {"line": number, **origin(value), "mse": x}
+        for number, (value, x) in enumerate(zip(corpus.tgt, squares.tolist(), strict=True), 1)
     ]
     for place, drawn in drawings.reconstructions(pictures, made, squares).items():
         rows[place] |= drawn

@@ -38,6 +38,7 @@ class Evaluation(NamedTuple):
     hypotheses: list[str] | None  # None if the model writes no lines
     rows: list[dict[str, Any]]  # one per sentence, see `sentences.describe`
     extent: str = ""  # of what was scored, for people, if the scores do not say it
+    notes: Sequence[str] = ()  # lines for people, behind the scores
 
     def write(self, stem: str) -> None:
         """Write STEM.hyp, if there are lines, STEM.json (the result) and STEM.jsonl (the rows).
@@ -127,6 +128,8 @@ def evaluate(
     rows = describe(trained, src, references, found) if small else []
     for row, one in zip(rows, judged, strict=False):
         row |= one
+    for row, value in zip(rows, src, strict=False):
+        row |= origin(value)
     if rows and not isinstance(trained, TrainedEnsemble):
         given = gallery.shown(trained, src, rows) if codebook is None else (
             gallery.drawn(codebook, rows)
@@ -156,6 +159,14 @@ def described(
         "evaluation": asdict(trained.experiment.evaluation),
         "references": digest(references),
     }
+
+
+def origin(value: Any) -> dict[str, str]:
+    """Return the "file" that a value was read from, for its row; nothing if it was not one's own:
+    the row's "line" says which it is.
+    """
+    name = "" if isinstance(value, str) else getattr(value, "name", "")
+    return {"file": name} if name else {}
 
 
 def _as_dict(scored: Score) -> dict[str, Any]:

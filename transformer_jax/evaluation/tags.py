@@ -10,6 +10,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.data.scripts import words_in
 from transformer_jax.data.sources import Corpus
 from transformer_jax.decoding.text.tag import tag
+from transformer_jax.evaluation import confusion
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.run import Evaluation, described
 
@@ -18,8 +19,9 @@ _OF_ENTITIES = re.compile(r"O|[BIES]-.+")
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the accuracy of words (%), the loss (nats per word) and, if the labels mark entities,
-    like B-PER and I-PER, their precision, recall and F1 (%). Each text's row has its labels, their
-    log-probability (nats), and the predicted labels.
+    like B-PER and I-PER, their precision, recall and F1 (%), and of each label what
+    `confusion.by_class` says. Each text's row has its labels, their log-probability (nats), and the
+    predicted labels.
 
     Raises:
       UserError: if the model is an ensemble, or a label of the split does not occur in training.
@@ -48,14 +50,16 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         signature = "entities as conlleval has them"
         scores |= {k: {"value": v, "signature": signature} for k, v in of_entities.items()}
         details += [f"{name} = {value:.2f} % of entities" for name, value in of_entities.items()]
+    of_labels = confusion.by_class(true, said)
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
+    result["classes"] = of_labels
     lines = [" ".join(labels) for labels in hypotheses]
     rows = [
         {"line": number, "reference": label, "hypothesis": line,
          "log_prob": math.fsum(one.log_probs)}
         for number, (label, line, one) in enumerate(zip(corpus.tgt, lines, found, strict=True), 1)
     ]  # fmt: skip
-    return Evaluation(result, lines, rows)
+    return Evaluation(result, lines, rows, notes=confusion.table(of_labels))
 
 
 def entities(labels: Sequence[str]) -> set[tuple[int, int, str]]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.data.sources import Corpus
-from transformer_jax.evaluation.run import Evaluation, described
+from transformer_jax.evaluation.run import Evaluation, described, origin
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
@@ -32,9 +32,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     hypotheses = [f"{value:.9g}" for value in said.tolist()]
     rows = [
-        {"line": number, "reference": reference, "hypothesis": hypothesis}
-        for number, (reference, hypothesis) in enumerate(
-            zip(corpus.tgt, hypotheses, strict=True), 1
+        {"line": number, **origin(value), "reference": reference, "hypothesis": hypothesis}
+        for number, (value, reference, hypothesis) in enumerate(
+            zip(corpus.src, corpus.tgt, hypotheses, strict=True), 1
         )
     ]
     return Evaluation(result, hypotheses, rows)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from transformer_jax.base.errors import UserError
@@ -42,6 +43,14 @@ def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
              "sentences_file": str(path.with_suffix(".jsonl"))}
         )  # fmt: skip
     return found
+
+
+def classes_of(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what `confusion.by_class` found in one of these evaluations; None if nothing, or it
+    was made by an older version.
+    """
+    path = Path(found["sentences_file"]).with_suffix(".json")
+    return json.loads(path.read_text(encoding="utf-8")).get("classes")
 
 
 def protocol_of(written: Mapping[str, Any], where: str) -> EvaluationConfig:

@@ -17,6 +17,7 @@ from transformer_jax.reports import breakdown, runs, sweep_rows
 from transformer_jax.reports.compare import TITLES, against_first, shown_p
 from transformer_jax.reports.curves import curves
 from transformer_jax.reports.evaluations import (
+    classes_of,
     decoding_differences,
     protocol_of,
     scored_split,
@@ -29,7 +30,9 @@ from transformer_jax.sweeps.points import shown
 
 _MOST_TESTED = 5000  # translations that paired tests resample: more would take too long
 _MOST_POINTS = 8000  # in the curves of all runs together
-_DRAWN = ("line", "reference", "hypothesis", "probability", "mse", "picture", "looked", "caption")
+_DRAWN = (
+    "line", "file", "reference", "hypothesis", "probability", "mse", "picture", "looked", "caption"
+)  # fmt: skip
 _SHOWN = ("hypothesis", "attention")  # of a sentence's row, besides its scores
 
 
@@ -73,6 +76,7 @@ def gather(
         "validations": {f"validation_{name}": f"Validation {metric.title}"
                         for name, metric in VALIDATION.items() if name != "loss"},
         "scores": _scores([run for run in whole if run is first[run.workdir.path]]),
+        "classes": _classes(whole, split),
         "gallery": _gallery(whole, split),
         "tests": _tests(whole, split),
         **_systems(whole, split),
@@ -127,6 +131,13 @@ def _scores(whole: Sequence[Run]) -> list[dict[str, Any]]:
         if row["decoding"] is not None:
             row["search"].setdefault("beam_size", shown(row["decoding"]["beam_size"]))
     return rows
+
+
+def _classes(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
+    """Return the scores of each class and the confusion matrix of each run that has classes."""
+    evaluations = [(run.name, run.evaluation(split)) for run in whole]
+    found = [(name, classes_of(row)) for name, row in evaluations if row is not None]
+    return [{"name": name, **classes} for name, classes in found if classes]
 
 
 def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:

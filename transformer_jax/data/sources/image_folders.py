@@ -4,7 +4,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -16,6 +16,22 @@ from transformer_jax.data.sources import webdataset
 
 # What Pillow raises for a file that is no picture, a damaged one, or one of too many pixels.
 _DAMAGED = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+
+
+class Picture(np.ndarray):
+    """Pixels [H W C] of uint8, with the name of their file."""
+
+    name: str
+
+    @classmethod
+    def of(cls, pixels: np.ndarray, name: str) -> "Picture":
+        """Return pixels as a picture."""
+        picture = pixels.view(cls)
+        picture.name = name
+        return picture
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.name = getattr(whole, "name", "")
 
 
 def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
@@ -40,7 +56,7 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
                     f"{path}: has {picture.shape[0]} x {picture.shape[1]} pixels, but the first "
                     f"has {values[0].shape[0]} x {values[0].shape[1]}; set config.data.image_size"
                 )
-            values.append(picture)
+            values.append(Picture.of(picture, path))
             labels.append(label)
     return values, labels
 

@@ -268,6 +268,42 @@ function where(report) {
   update();
 }
 
+// --- classes -------------------------------------------------------------------------------------
+
+const MOST_CLASSES = 40; // of a matrix that can be looked at
+
+// Shades each cell by its share of its row; the diagonal, which is right, in another colour.
+function matrix({ scores, confusion }) {
+  const names = scores.map((row) => row.class);
+  const cell = (count, i, j) => {
+    const share = count / Math.max(scores[i].count, 1);
+    const shade = `background: color-mix(in srgb, var(${i === j ? "--lack" : "--mark"}) ${Math.round(100 * share)}%, transparent)`;
+    return el("td", { class: "number", ...(count ? { style: shade, title: `${names[i]}, predicted ${names[j]}` } : {}) }, count ? count.toLocaleString("en") : "");
+  };
+  return el("table", { class: "matrix" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "class, predicted →"), ...names.map((name) => el("th", { scope: "col", class: "number" }, text("bdi", name))))),
+    el("tbody", {}, ...confusion.map((row, i) => el("tr", {}, el("th", { scope: "row" }, text("bdi", names[i])), ...row.map((count, j) => cell(count, i, j))))));
+}
+
+function classes(report) {
+  if (!report.classes.length) return;
+  show("classes");
+  byId("classes-about").textContent = `Of ${report.split}. Precision: the percentage of predictions of a class that are right; recall: the percentage of its items that are found; F1: their harmonic mean.`;
+  const scroll = (label, ...children) => el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...children);
+  const percent = (value) => (value === null ? null : value.toFixed(1));
+  for (const found of report.classes) {
+    const rows = found.scores.map((row) => [row.class, percent(row.precision), percent(row.recall), percent(row.f1), row.count, row.predicted]);
+    byId("classes-list").append(...(report.classes.length > 1 ? [el("h3", {}, el("bdi", {}, found.name))] : []));
+    if (found.confusion && found.scores.length <= MOST_CLASSES) {
+      byId("classes-list").append(el("p", {}, "Each row has the items of a class, by what they were predicted to be."), scroll("Confusion matrix", matrix(found)));
+    } else if (found.confusions.length) {
+      byId("classes-list").append(scroll("Confusions", table(["class", "predicted", "count"], found.confusions)));
+    }
+    byId("classes-list").append(el("details", {}, el("summary", {}, "Scores of each class"),
+      scroll("Scores of each class", table(["class", "precision", "recall", "F1", "count", "predicted"], rows))));
+  }
+}
+
 // --- examples that are not text ------------------------------------------------------------------
 
 function gallery(report) {
@@ -284,7 +320,8 @@ function gallery(report) {
       const sure = e.probability === undefined ? "" : `, ${number(100 * e.probability, 3)} %`;
       const pictures = [e.picture, e.looked].filter(Boolean).map((src, i) => el("img", { src, alt: i ? "attention map" : `example ${e.line}` }));
       const said = e.caption ? [text("bdi", e.caption)] : wrong ? [el("mark", { class: "lack" }, text("bdi", e.hypothesis)), sure, el("br"), "is ", text("bdi", e.reference)] : [text("bdi", e.hypothesis), sure];
-      return el("figure", e.caption ? { class: "drawn" } : {}, el("div", { class: "pictures" }, ...pictures), el("figcaption", {}, ...said));
+      const file = e.file ? [el("br"), el("small", { title: e.file }, text("bdi", e.file.split("/").slice(-2).join("/")))] : [];
+      return el("figure", e.caption ? { class: "drawn" } : {}, el("div", { class: "pictures" }, ...pictures), el("figcaption", {}, ...said, ...file));
     });
     byId("gallery-list").append(...(report.gallery.length > 1 ? [el("h3", {}, el("bdi", {}, name))] : []), el("div", { class: "gallery" }, ...figures));
   }
@@ -420,6 +457,7 @@ abstracts(report);
 scores(report);
 where(report);
 sentenceSection(report);
+classes(report);
 gallery(report);
 curves(report);
 for (const section of document.querySelectorAll("main > section:not([hidden])")) {
