@@ -186,8 +186,11 @@ def test_lines_of_text(run, runs, tmp_path):
     assert text == ", ".join(f"{name} {p:.3f}" for name, p in expected[0].items())
     pairs = run("classify", f"--workdir={runs / 'pairs'}", "--format=csv", text="ab\tcd\n")
     assert tables(pairs)[0]["input"] == "ab\tcd"
-    with pytest.raises(UserError, match="standard input:2: text 1: must be two texts separated by"):
-        run("classify", f"--workdir={runs / 'pairs'}", text="ab\tcd\nab\n")
+    argv, text = ("classify", f"--workdir={runs / 'pairs'}"), "ab\nab\tcd\n"
+    with pytest.raises(UserError, match="standard input:1: text 1: must be two texts separated by"):
+        run(*argv, text=text)
+    (row,) = run(*argv, "--skip", "--format=jsonl", text=text).splitlines()
+    assert json.loads(row)["line"] == 2
 
 
 def test_words_answers_and_numbers(run, runs):

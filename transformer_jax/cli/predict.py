@@ -3,7 +3,7 @@
 import argparse
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,10 +71,10 @@ def main(argv: Sequence[str], verb: str = "predict") -> int:
     with write_to(arguments.output) as target:
         write = writer_of(of, _format(arguments), target)
         for places, values in blocks:
-            rows = _predicted(trained, places, values, arguments.top or 3)
-            write([place.columns for place in places], rows)
+            kept, rows = _predicted(trained, places, values, arguments)
+            write([place.columns for place in kept], rows)
             target.flush()
-            if arguments.plot is not None:
+            if arguments.plot is not None and rows:
                 _plot(trained, values[0], rows[0], arguments.plot)
     return 0
 
@@ -93,7 +93,7 @@ def _parser(verb: str) -> Parser:
     add("--output", type=Path, metavar="FILE", help="default: standard output")
     add("--top", type=int, metavar="N", help="how many classes to name, most likely first; "
         "default: 3")  # fmt: skip
-    add("--skip", action="store_true", help="leave out files that cannot be read, with a warning")
+    add("--skip", action="store_true", help="leave out malformed input, with a warning for each")
     add("--plot", type=Path, metavar="FILE", help="also draw the forecast of one file: .svg, .pdf "
         "or .png")  # fmt: skip
     return parser
@@ -200,28 +200,30 @@ def _opened(paths: Sequence[Path], trained: Any, skip: bool) -> Block:
     return places, values
 
 
+def _predicted(
+    trained: Any, places: list[Place], values: list, arguments: argparse.Namespace
+) -> tuple[list[Place], list[Any]]:
+    """Return a row for each value, and its place."""
+    top = arguments.top or 3
+    with suppress(UserError):
+        return places, trained.predictions(values, top)
+    kept, rows = [], []
+    for place, value in zip(places, values, strict=True):  # to name the one at fault
+        with _skipped(arguments.skip, f"{place}: "):
+            rows += trained.predictions([value], top)
+            kept.append(place)
+    return kept, rows
+
+
 @contextmanager
-def _skipped(skip: bool) -> Iterator[None]:
-    """Name the remedy if a file cannot be read, or warn and go on."""
+def _skipped(skip: bool, place: str = "") -> Iterator[None]:
+    """Name the remedy if an input is malformed, or warn and go on."""
     try:
         yield
     except UserError as error:
         if not skip:
-            raise UserError(f"{error}; --skip leaves such files out") from None
-        log.warning("%s; left out", error)
-
-
-def _predicted(trained: Any, places: Sequence[Place], values: Sequence, top: int) -> list[Any]:
-    """Return a row for each value; an error names the place of the value at fault."""
-    try:
-        return trained.predictions(values, top)
-    except UserError:
-        for place, value in zip(places, values, strict=True):
-            try:
-                trained.predictions([value], top)
-            except UserError as error:
-                raise UserError(f"{place}: {error}") from None
-        raise
+            raise UserError(f"{place}{error}; --skip leaves such input out") from None
+        log.warning("%s%s; left out", place, error)
 
 
 def _plot(trained: Any, rows: Any, found: dict[str, Any], output: Path) -> None:

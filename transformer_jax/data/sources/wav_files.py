@@ -109,7 +109,9 @@ def read(content: bytes, place: str) -> Sound:
             form, said = file.getparams(), file.getnframes()
             samples = file.readframes(said)
     except (wave.Error, EOFError) as error:
-        raise UserError(f"{place}: cannot be read as .wav ({error or 'it is cut off'})") from None
+        raise UserError(
+            f"{place}: cannot be read as .wav ({str(error) or 'it is cut off'})"
+        ) from None
     convert = f"convert it, with `sox {Path(place).name} -b 16 -c 1 OTHER.wav` for example"
     if form.sampwidth != 2:
         raise UserError(f"{place}: has {8 * form.sampwidth} bits per sample, not 16; {convert}")
