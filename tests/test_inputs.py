@@ -1,6 +1,7 @@
 """What trained models take: files, images, arrays, texts, one or several; and what is refused."""
 
 import dataclasses
+import io
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,15 @@ def test_unreadable_files_are_refused_by_name(name, files, tmp_path):
         SOUND_MODEL.classify([tmp_path / name])
     with pytest.raises(UserError, match=f"{name}: (cannot be read|contains no series)"):
         FORECASTER.forecast(str(tmp_path / name))
+
+
+def test_small_files_of_huge_pictures_are_refused():
+    """As uploads, before their pixels are read."""
+    content = io.BytesIO()
+    Image.new("1", (10_000, 6_000)).save(content, "png")
+    assert len(content.getvalue()) < 20_000
+    with pytest.raises(UserError, match=r"a\.png: has 10,000 x 6,000 pixels, .* make it smaller"):
+        PICTURE_MODEL.tokenizers.src.opened(content.getvalue(), "a.png")
 
 
 def test_a_picture_without_pixels_is_refused():

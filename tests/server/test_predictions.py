@@ -1,13 +1,16 @@
 """/api/predict: classifiers of texts and of uploaded pictures, transcriptions of sounds."""
 
 import io
+import random
+import string
 import wave
 
 import numpy as np
 import pytest
 from PIL import Image
 from server.conftest import served, service_of, translator
-from test_inputs import LARGE, PICTURE_MODEL, SIDE, TEXT_MODEL
+from server.test_requests import LEAK
+from test_inputs import FORECASTER, LARGE, PICTURE_MODEL, ROWS, SIDE, TEXT_MODEL
 from test_predict import CTC
 
 from transformer_jax.api import TrainedEnsemble
@@ -78,10 +81,42 @@ def test_uploaded_sounds_are_transcribed(sounds):
     assert (row["file"], row["text"]) == ("a.wav", CTC.translate(samples))
 
 
+def test_an_uploaded_series_is_continued(one_device):
+    days = [f"2024-02-{day:02}" for day in range(1, 21)]
+    lines = [
+        f"{day},{','.join(map(str, row))}" for day, row in zip(days, ROWS.tolist(), strict=False)
+    ]
+    content = "\n".join(["date,wind,rain,sun", *lines]).encode()
+    for client in served(service_of(FORECASTER)):
+        answer = client.post("/api/predict", files={"x": ("days.csv", content)}).json()
+        (row,) = answer["results"]
+        assert row["columns"] == ["wind", "rain", "sun"]
+        assert row["dates"] == [f"2024-02-{day}" for day in range(21, 25)]
+        np.testing.assert_allclose(row["forecast"], FORECASTER.forecast(ROWS[:20]), rtol=1e-5)
+
+
+def test_damaged_uploads_are_refused_without_details(pictures):
+    """Whatever they hold, the server answers, and shows no path or object."""
+    chance, whole = random.Random(0), png(LARGE)
+    for _ in range(60):
+        place = chance.randrange(len(whole))
+        content = whole[:place] + chance.randbytes(chance.randrange(5)) + whole[place + 1 :]
+        content = content[: chance.choice([len(whole), place])]
+        name = "".join(chance.choices(string.printable[:90] + "é", k=6))
+        answer = pictures.post("/api/predict", files={"x": (name, content)})
+        assert answer.status_code in (200, 400), answer.text
+        assert not LEAK.search(answer.text), answer.text
+    assert pictures.get("/ready").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("given", "status", "message"),
     [
-        ({"files": {"x": ("a.png", b"no picture")}}, 400, "a.png: cannot be read as a picture"),
+        (
+            {"files": {"x": ("a.png", b"no picture")}},
+            400,
+            "a.png: cannot be read as a picture (of no",
+        ),
         ({"files": [("x", ("a.png", b""))] * 3}, 413, "3 files, at most 2 allowed"),
         ({"json": {"text": "/etc/passwd"}}, 400, "this model reads files; send them in a form"),
         ({"json": {}}, 400, "this model reads files"),

@@ -30,6 +30,7 @@ LIKELY = {
     "/api/translate": {"text": "a dog"}, "/api/batches": {"texts": ["a", "dog"]},
     "/api/generate": {"prompt": "ab", "max_tokens": 3}, "/translate": {"q": "a", "target": "de"},
     "/api/score": {"sources": ["a"], "targets": ["a"]}, "/detect": {"q": "a"},
+    "/api/predict": {"text": "a"},
     "/v1/completions": {"model": "tiny", "prompt": "ab", "max_tokens": 3},
 }  # fmt: skip
 LEAK = re.compile(r"Traceback|/(?:home|work|tmp|usr|root|var|opt)/|\.py\b|File \"|0x[0-9a-f]{6}")

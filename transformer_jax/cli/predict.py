@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -165,12 +166,13 @@ def _blocks(arguments: argparse.Namespace, trained: Any) -> Iterator[Block]:
 
 
 def _typed() -> Iterator[Block]:
-    """Yield the lines of standard input as they arrive."""
-    from transformer_jax.cli.lines import read_from
+    """Yield the lines of standard input as they arrive, one by one from a terminal."""
+    from transformer_jax.cli.lines import read_from, typed
 
     first = 1
     with read_from(None) as source:
-        for block in source.blocks(_TEXTS):
+        person = sys.stdin.isatty()
+        for block in ([line] for line in typed()) if person else source.blocks(_TEXTS):
             yield [Place(None, number, line) for number, line in enumerate(block, first)], block
             first += len(block)
 
@@ -203,16 +205,21 @@ def _opened(paths: Sequence[Path], trained: Any, skip: bool) -> Block:
 def _predicted(
     trained: Any, places: list[Place], values: list, arguments: argparse.Namespace
 ) -> tuple[list[Place], list[Any]]:
-    """Return a row for each value, and its place."""
-    top = arguments.top or 3
+    """Return a row for each value, and its place; an error names the place at fault, which is found
+    by halves.
+    """
+    if len(values) == 1:
+        with _skipped(arguments.skip, f"{places[0]}: "):
+            return places, trained.predictions(values, arguments.top or 3)
+        return [], []
     with suppress(UserError):
-        return places, trained.predictions(values, top)
-    kept, rows = [], []
-    for place, value in zip(places, values, strict=True):  # to name the one at fault
-        with _skipped(arguments.skip, f"{place}: "):
-            rows += trained.predictions([value], top)
-            kept.append(place)
-    return kept, rows
+        return places, trained.predictions(values, arguments.top or 3)
+    half = len(values) // 2
+    one, other = (
+        _predicted(trained, places[part], values[part], arguments)
+        for part in (slice(half), slice(half, None))
+    )
+    return one[0] + other[0], one[1] + other[1]
 
 
 @contextmanager

@@ -105,7 +105,7 @@ class VectorCodec:
         Raises:
           UserError: if this codec has no such files.
         """
-        return self.open(name)
+        raise UserError(f"{name}: this model reads no uploaded files")
 
     def samples(self, longest: int) -> Iterator[Any]:
         """Yield values of growing length, up to `longest` vectors or the one length that there is,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
@@ -106,7 +106,10 @@ def open_picture(file: str | os.PathLike | IO[bytes], name: str | None = None) -
     try:
         return Image.open(file)
     except _DAMAGED as error:
-        raise UserError(f"{name or file}: cannot be read as a picture ({_reason(error)})") from None
+        reason = _reason(error)
+        if isinstance(error, UnidentifiedImageError) and not isinstance(file, str | os.PathLike):
+            reason = "of no known format"  # Pillow's message would name the object
+        raise UserError(f"{name or file}: cannot be read as a picture ({reason})") from None
 
 
 def mode_of(picture: Image.Image) -> str:
