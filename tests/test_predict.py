@@ -287,6 +287,11 @@ def test_a_language_model_continues_lines(run, tmp_path):
         (["predict", "pictures", "nowhere"], "nowhere: there is no such file or folder"),
         (["predict", "sounds", "pictures"], r"pictures: holds no sound files named \*.wav; name a"),
         (["predict", "texts", "--output=no/where"], "must be a file in a directory that exists"),
+        (
+            ["predict", "texts", "pictures/notes.txt", "--output=pictures/notes.txt"],
+            "--output=pict"
+            r"ures/notes.txt: is one of the input files; name another",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(argv, message, run, runs, files, monkeypatch):

@@ -202,14 +202,14 @@ class TrainedModel(Reading):
         Raises:
           UserError: if the model predicts nothing of one input, or an input is malformed.
         """
-        check_verb(self.loaded, self.experiment.verb)
+        check_verb(self.experiment.objective, self.experiment.verb)
         several, one = inputs.read(given, self.loaded.reads, self.experiment.data, "predict")
         found = self.predictions(several, top)
         return found[0] if one else found
 
     def predictions(self, values: Sequence, top: int = 3, tokens: int = TOKENS) -> list[Row]:
         """Return the same for values that the codec encodes, `tokens` positions at a time."""
-        verb = check_verb(self.loaded, self.experiment.verb)
+        verb = check_verb(self.experiment.objective, self.experiment.verb)
 
         def write(values: Sequence) -> Sequence[Sequence[Any]]:
             if verb == "generate":

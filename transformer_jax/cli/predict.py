@@ -62,16 +62,19 @@ def main(argv: Sequence[str], verb: str = "predict") -> int:
 
     from transformer_jax.cli.lines import write_to
     from transformer_jax.cli.predictions import writer_of
+    from transformer_jax.decoding import inputs
     from transformer_jax.decoding.predict import check_verb
 
+    of = check_verb(experiment.objective, experiment.verb)
+    inputs.check_exist(arguments.files)
     prepare_process()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained: Any = load_adjusted([arguments.workdir], checkpoint, experiment)
-    of = check_verb(trained.loaded, experiment.verb)
-    blocks = _blocks(arguments, trained)
+    files = inputs.files(arguments.files, trained.loaded.reads)
+    _check_apart(arguments.output, files)
     with write_to(arguments.output) as target:
         write = writer_of(of, _format(arguments), target)
-        for places, values in blocks:
+        for places, values in _blocks(files, trained, arguments.skip):
             kept, rows = _predicted(trained, places, values, arguments)
             write([place.columns for place in kept], rows)
             target.flush()
@@ -118,11 +121,6 @@ def _check(arguments: argparse.Namespace, experiment: Experiment, verb: str) -> 
         raise UserError(f"--top={arguments.top}: {what}")
     if arguments.output is not None:
         check_output(arguments.output)
-    for path in arguments.files:
-        if arguments.output is not None and arguments.output.exists() and path.exists() and (
-            path.samefile(arguments.output)
-        ):  # fmt: skip
-            raise UserError(f"--output={arguments.output}: is the input; name another file")
     if arguments.plot is None:
         return
     from transformer_jax.plots.picture import check_suffix
@@ -132,6 +130,12 @@ def _check(arguments: argparse.Namespace, experiment: Experiment, verb: str) -> 
     if len(arguments.files) != 1 or not arguments.files[0].is_file():
         raise UserError(f"--plot={arguments.plot}: draws the forecast of one file; give one")
     check_suffix(arguments.plot, "--plot")
+
+
+def _check_apart(output: Path | None, files: Sequence[Path]) -> None:
+    """Check that the output replaces none of the input."""
+    if output is not None and output.exists() and any(path.samefile(output) for path in files):
+        raise UserError(f"--output={output}: is one of the input files; name another file")
 
 
 def _format(arguments: argparse.Namespace) -> str:
@@ -145,22 +149,19 @@ def _format(arguments: argparse.Namespace) -> str:
 Block = tuple[list[Place], list[Any]]  # places, and what the source side's codec encodes
 
 
-def _blocks(arguments: argparse.Namespace, trained: Any) -> Iterator[Block]:
-    """Yield inputs, a few at a time."""
+def _blocks(files: Sequence[Path], trained: Any, skip: bool) -> Iterator[Block]:
+    """Yield inputs, a few at a time; without files, those of standard input."""
     from transformer_jax.data.codecs.codec import VectorCodec
-    from transformer_jax.decoding import inputs
 
-    codec = trained.loaded.reads
-    files = inputs.files(arguments.files, codec)  # all exist, before any is predicted
-    if not isinstance(codec, VectorCodec):
-        yield from _lines_of(files, arguments.skip) if files else _typed()
+    if not isinstance(trained.loaded.reads, VectorCodec):
+        yield from _lines_of(files, skip) if files else _typed()
         return
     named = iter([files]) if files else (
         [Path(place.text or "") for place in places if place.text] for places, _ in _typed()
     )  # fmt: skip
     for paths in named:
         for start in range(0, len(paths), _FILES):
-            block = _opened(paths[start : start + _FILES], trained, arguments.skip)
+            block = _opened(paths[start : start + _FILES], trained, skip)
             if block[0]:
                 yield block
 

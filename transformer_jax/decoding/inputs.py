@@ -29,6 +29,17 @@ def read(given: Any, codec: Codec, data: DataConfig, verb: str) -> tuple[list, b
     ], one
 
 
+def check_exist(paths: Sequence[Path]) -> None:
+    """Check that all files and folders exist.
+
+    Raises:
+      UserError: if one does not.
+    """
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: there is no such file or folder; check the path")
+
+
 def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
     """Return the files that are named, and all files in named folders, and in folders in these,
     that a codec of vectors opens, or for text all, in order; hidden ones only if named.
@@ -36,12 +47,11 @@ def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
     Raises:
       UserError: if one does not exist, or a folder has none.
     """
+    check_exist(paths)
     endings = codec.endings if isinstance(codec, VectorCodec) else None
     found: list[Path] = []
     for path in paths:
         if not path.is_dir():
-            if not path.exists():
-                raise UserError(f"{path}: there is no such file or folder; check the path")
             found.append(path)
             continue
         inside = [

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.base.errors import UserError
+from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.scripts import words_in
 from transformer_jax.data.sources.series_files import Rows, following
 from transformer_jax.decoding.loaded import Loaded
@@ -76,7 +77,7 @@ WRITERS = ("translate", "transcribe", "generate")
 VERBS = (*READERS, *WRITERS)
 
 
-def check_verb(loaded: Loaded, verb: str | None) -> str:
+def check_verb(objective: ObjectiveConfig, verb: str | None) -> str:
     """Return the verb of a model.
 
     Raises:
@@ -84,12 +85,11 @@ def check_verb(loaded: Loaded, verb: str | None) -> str:
     """
     if verb in VERBS:
         return verb
-    if verb is not None:  # pictures as codes
-        raise loaded.refusal(f"has no prediction for one input; see {verb}")
-    raise loaded.refusal(
-        f"{loaded.objective.record.predicts}, which says nothing of a new one; start a run that "
-        "does from it, with init.source"
-    )
+    why = f"has no prediction for one input; see {verb}"  # pictures as codes
+    if verb is None:
+        why = f"{objective.record.predicts}, which says nothing of a new one; start a run that "
+        why += "does from it, with init.source"
+    raise UserError(f"config.objective.name={objective.name!r}: such a model {why}")
 
 
 def predictions(
