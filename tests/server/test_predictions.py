@@ -8,7 +8,7 @@ import wave
 import numpy as np
 import pytest
 from PIL import Image
-from server.conftest import served, service_of, translator
+from server.conftest import served, service_of
 from server.test_requests import LEAK
 from test_inputs import FORECASTER, LARGE, PICTURE_MODEL, ROWS, SIDE, TEXT_MODEL
 from test_predict import CTC
@@ -81,6 +81,7 @@ def test_uploaded_sounds_are_transcribed(sounds):
     assert (row["file"], row["text"]) == ("a.wav", CTC.translate(samples))
 
 
+@pytest.mark.thorough
 def test_an_uploaded_series_is_continued(one_device):
     days = [f"2024-02-{day:02}" for day in range(1, 21)]
     lines = [
@@ -146,4 +147,3 @@ def test_ensembles_of_classifiers_are_rejected():
     ensemble = TrainedEnsemble([PICTURE_MODEL, PICTURE_MODEL])
     with pytest.raises(UserError, match="serve: is for models that read text"):
         service_of(ensemble)
-    assert translator().predict("the cat")["text"]
