@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from transformer_jax.config import CheckpointConfig, Experiment
+from transformer_jax.config import CheckpointConfig, Experiment, convert
 from transformer_jax.config.convert import to_json
 from transformer_jax.config.metrics import VALIDATION, Metric
 from transformer_jax.runs.retention import Record, best
@@ -20,6 +20,7 @@ def added(request, monkeypatch) -> str:
     monkeypatch.setitem(VALIDATION, request.param, metric)
     hints = dict(CheckpointConfig.__annotations__, best_by=str)
     monkeypatch.setattr(CheckpointConfig, "__annotations__", hints)
+    monkeypatch.setattr(convert, "_HINTS", {})
     return request.param
 
 

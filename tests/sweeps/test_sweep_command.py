@@ -55,7 +55,7 @@ def test_printed_commands_train_and_evaluate_one_point_per_line(place, capsys, m
         seen = []
         monkeypatch.setattr(
             "transformer_jax.experiments.train.run_experiment",
-            lambda experiment, workdir, seen=seen: seen.append((experiment, workdir)) or 0,
+            lambda experiment, workdir, _, seen=seen: seen.append((experiment, workdir)) or 0,
         )
         assert train.main(train_words[3:]) == 0
         ((experiment, found),) = seen
