@@ -4,6 +4,7 @@ import collections
 import gc
 import logging
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def pytest_configure(config):
 
     `make oracle`, e2e tests and other processes that a test starts compile as usual, but for a few.
     """
-    quick = "not oracle" in config.option.markexpr
+    quick = not _asked_for(config, "oracle") and not _asked_for(config, "e2e")
     jax.config.update("jax_disable_most_optimizations", quick)
     if quick:  # older emitters in one thread compile tiny programs in some 60 % of the time
         flags = ["--xla_cpu_parallel_codegen_split_count=1"]
@@ -90,10 +91,16 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 
 
+def _asked_for(config, mark: str) -> bool:
+    """Return whether tests with a mark are selected; all are if no expression says otherwise."""
+    marks = config.option.markexpr
+    return not marks or re.search(rf"(?<!not ){mark}", marks) is not None
+
+
 def pytest_ignore_collect(collection_path, config):
     """Do not even import the peers where no comparison with them is asked for."""
     live = collection_path.match("oracle/test_*.py") and collection_path.name != "test_complete.py"
-    return True if live and "not oracle" in config.option.markexpr else None
+    return True if live and not _asked_for(config, "oracle") else None
 
 
 def pytest_collection_modifyitems(items):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import jax
 import pytest
-from oracle.test_huggingface_peers import LINES, OURS
 from server.conftest import listening, service_of
 from tiny import random_params
 
@@ -21,6 +20,10 @@ from transformer_jax.runs.workdir import WorkDir
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 lm_eval = pytest.importorskip("lm_eval")
+pytest.importorskip("torch")
+
+from oracle.test_huggingface_peers import LINES, OURS  # noqa: E402
+
 DOCS = Path(__file__).parents[2] / "docs/serving.md"
 READ = 24  # pieces at a time
 # Texts that are written are not compared with transformers': theirs may hold <unk> and BOS.
