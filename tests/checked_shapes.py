@@ -1,4 +1,6 @@
-"""Shapes and types of all arguments and results, checked on every call of the modules that ask."""
+"""Shapes and types of all arguments and results, checked on every call of the modules that ask, and
+in others on the first call of each function.
+"""
 
 import functools
 import inspect
@@ -7,13 +9,13 @@ import jaxtyping
 from beartype import beartype
 
 _jaxtyped = jaxtyping.jaxtyped
-_on = True
+_every, _module = True, 0
 
 
-def switch(on: bool) -> None:
-    """Check calls of functions from now on, or do not."""
-    global _on
-    _on = on
+def begin(every: bool) -> None:
+    """Begin a module of tests, in which every call is checked, or the first of each function."""
+    global _every, _module
+    _every, _module = every, _module + 1
 
 
 def install(*packages: str) -> None:
@@ -43,10 +45,14 @@ def _checked(function):
     if strict is function:
         return function
 
+    checked = -1  # the module in which it was checked last
+
     @functools.wraps(function)
     def run(*args, **kwargs):
-        if not _on:
+        nonlocal checked
+        if checked == _module and not _every:
             return function(*args, **kwargs)
+        checked = _module
         with _jaxtyped("context"):
             return strict(*args, **kwargs)
 

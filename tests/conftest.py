@@ -64,12 +64,13 @@ ALL_DEVICES = (
     "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
     "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip
-# Test files whose calls have their shapes checked: those that trace every function and every entry
-# of the tables. In others the same checks would take a tenth of the time once more.
+# Test files in which the shapes of every call are checked. In others those of the first call of a
+# function are: all of them would take a tenth of the time once more.
 CHECKED = (
     "decoding/test_beam.py", "decoding/test_sampling.py", "decoding/test_speculative.py",
     "decoding/test_translate.py", "golden/", "models/", "nn/", "oracle/",
-    "properties/test_cached.py", "test_checked_shapes.py", "training/test_loss.py",
+    "properties/test_cached.py", "properties/test_sequences.py",
+    "test_checked_shapes.py", "training/test_loss.py",
     "training/test_step.py",
 )  # fmt: skip
 # Folders whose files share models, compiled programs or servers, and run in one process.
@@ -161,11 +162,11 @@ def devices(request):
 
 @pytest.fixture(scope="module", autouse=True)
 def shapes_are_checked(request):
-    """Check the shapes of all calls, in a module that is in CHECKED."""
+    """Check the shapes of all calls in a module that is in CHECKED, and of some in others."""
     here = request.path.relative_to(Path(__file__).parent).as_posix()
-    checked_shapes.switch(here.startswith(CHECKED))
+    checked_shapes.begin(every=here.startswith(CHECKED))
     yield
-    checked_shapes.switch(True)
+    checked_shapes.begin(every=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
