@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import typing
 
 import pytest
 from tiny import RUN
 
 from transformer_jax.base.errors import UserError
+from transformer_jax.config import TrainingConfig
 from transformer_jax.runs.workdir import WorkDir, append_row, write_rows
 from transformer_jax.training import trackers
 
@@ -45,8 +47,7 @@ class Recorder:
 def runs(monkeypatch):
     """What trackers called "wandb" were sent, by run."""
     found: dict[str, list] = {}
-    entry = (lambda *_: Recorder(found)), "json", "json"
-    monkeypatch.setitem(trackers.TRACKERS, "wandb", entry)
+    monkeypatch.setitem(trackers.TRACKERS, "wandb", lambda *_: Recorder(found))
     return found
 
 
@@ -57,12 +58,13 @@ def workdir(tmp_path):
     return found
 
 
-def follow(workdir, rows, finished=True, words=("wandb",)):
+def follow(workdir, rows, finished=True, words=("wandb",), page=lambda path: f"<p>{path.name}"):
     """Write rows as a run does, before the tracker is sent them."""
     experiment = dataclasses.replace(
         RUN, training=dataclasses.replace(RUN.training, trackers=words)
     )
-    with trackers.Trackers(experiment, workdir, lambda path: f"<p>{path.name}") as all_of_them:
+    with trackers.Trackers(experiment, workdir, page) as all_of_them:
+        all_of_them.begin()
         for row in rows:
             append_row(workdir.metrics, row)
             all_of_them.row(row)
@@ -114,13 +116,30 @@ def test_a_tracker_that_hangs_is_left(workdir, runs, monkeypatch, caplog):
     assert "wandb: did not take all rows within 0.1 seconds" in caplog.text
 
 
-def test_a_library_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setitem(trackers.TRACKERS, "mlflow", (None, "no_such_module.x", "mlflow"))
-    with pytest.raises(
-        UserError, match=r"config.training.trackers: 'mlflow' needs mlflow; pip install mlflow, or"
-    ):
-        trackers.check(("tensorboard", "mlflow"))
+def test_a_report_that_cannot_be_made_stops_nothing(workdir, runs, caplog):
+    def fail(_):
+        raise ValueError("no such picture")
+
+    follow(workdir, ROWS, page=fail)
+    assert "trackers get no report: no such picture" in caplog.text
+    assert runs == {"run 0": [*VALUES, (None, True)]}
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_library_that_is_not_installed_is_named(monkeypatch, tmp_path, folder):
+    """A folder of its name, as the one where Weights & Biases keeps runs, is not the library."""
+    if folder:
+        (tmp_path / "no_such_library").mkdir()
+        monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(trackers.TRACKERS, "no_such_library", None)
+    with pytest.raises(UserError, match=r"'no_such_library' is not installed; pip install no_s"):
+        trackers.check(("tensorboard", "no_such_library"))
     trackers.check(("tensorboard",))
+
+
+def test_every_word_has_a_tracker():
+    words = typing.get_args(typing.get_args(typing.get_type_hints(TrainingConfig)["trackers"])[0])
+    assert set(words) == {"tensorboard", *trackers.TRACKERS}
 
 
 def test_its_state_is_one_line_of_json(workdir, runs):

@@ -72,6 +72,8 @@ class Report:
         board = self._writes and "tensorboard" in config.trackers
         self._board = Board(workdir.tensorboard, start) if board else None
         self._trackers = trackers
+        if trackers is not None:
+            trackers.begin()  # now that metrics.jsonl has the rows up to here
         self.step = self._read = start  # of those read together, the one reported, and the last
         self._lapped = start  # the last row's
         self.restart_clock()

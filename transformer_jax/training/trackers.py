@@ -116,28 +116,27 @@ class MLflow:
         self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
 
 
-# By word: the class, the module that it needs, and the package to install.
-TRACKERS: dict[str, tuple[Callable[[Path, str], Tracker], str, str]] = {
-    "wandb": (WandB, "wandb", "wandb"),
-    "mlflow": (MLflow, "mlflow.tracking", "mlflow"),
-}
+# By word, which is also the name of the library. TensorBoard's files are the work of `board.py`.
+TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"wandb": WandB, "mlflow": MLflow}
 
 
 def check(words: Sequence[str]) -> None:
     """Raise a UserError if the library of a tracker is not installed."""
-    for word in words:
-        if word not in TRACKERS:
-            continue  # TensorBoard's files are written without its library
-        _, module, package = TRACKERS[word]
-        if importlib.util.find_spec(module.partition(".")[0]) is None:
+    for word in filter(TRACKERS.__contains__, words):
+        found = importlib.util.find_spec(word)
+        if (
+            found is None or found.origin is None
+        ):  # a folder wandb/, where its runs are, is no library
             raise UserError(
-                f"config.training.trackers: {word!r} needs {package}; "
-                f"pip install {package}, or leave the word out"
+                f"config.training.trackers: {word!r} is not installed; pip install {word}, or "
+                "leave the word out"
             )
 
 
 class Trackers:
-    """All chosen trackers of a run; they end with its context. Only the first process has any."""
+    """All chosen trackers of a run, from `begin` to the end of its context. Only the first process
+    has any.
+    """
 
     def __init__(
         self, experiment: Experiment, workdir: WorkDir, page: Callable[[Path], str] | None = None
@@ -149,6 +148,11 @@ class Trackers:
         self._page, self._workdir = page, workdir
         self.finished = False
 
+    def begin(self) -> None:
+        """Send the rows of metrics.jsonl, which must be those up to where the run goes on."""
+        for follower in self._followers:
+            follower.begin()
+
     def row(self, row: Row) -> None:
         """Send a row of metrics.jsonl, soon."""
         for follower in self._followers:
@@ -158,11 +162,16 @@ class Trackers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        page = None
-        if self.finished and self._followers and self._page is not None:
-            page = self._page(self._workdir.path)
+        page = self._report() if self.finished and self._followers else None
         for follower in self._followers:
             follower.close(page, self.finished)
+
+    def _report(self) -> str | None:
+        try:
+            return None if self._page is None else self._page(self._workdir.path)
+        except Exception as error:  # of a part of one's own, say: the run is finished all the same
+            log.warning("trackers get no report: %s", error)
+            return None
 
 
 class Follower:
@@ -174,23 +183,29 @@ class Follower:
     def __init__(self, word: str, workdir: WorkDir, config: Mapping[str, Any]) -> None:
         self._word, self._workdir, self._config = word, workdir, config
         self._state = workdir.trackers / f"{word}.json"
-        self._tracker = TRACKERS[word][0](workdir.trackers, workdir.path.name)
+        self._tracker = TRACKERS[word](workdir.trackers, workdir.path.name)
         self._queue: queue.Queue[Any] = queue.Queue()
         self._thread = threading.Thread(target=self._follow, name=word, daemon=True)
+
+    def begin(self) -> None:
+        """Send the rows that there are, and from now on those that follow."""
         self._thread.start()
 
     def row(self, row: Row) -> None:
         """Send a row, soon; NaN is left out."""
-        self._queue.put(row)
+        if self._thread.is_alive():
+            self._queue.put(row)
 
     def close(self, page: str | None, finished: bool) -> None:
         """Send what is left, and the report of a finished run."""
+        if not self._thread.is_alive():
+            return
         self._queue.put((page, finished))
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
             log.warning(
-                "%s: did not take all rows within %g seconds; it gets them when the run goes on, "
-                "and metrics.jsonl has them", self._word, PATIENCE,
+                "%s: did not take all rows within %g seconds; metrics.jsonl has them, and it gets "
+                "them if the run goes on", self._word, PATIENCE,
             )  # fmt: skip
 
     def _follow(self) -> None:
