@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -161,9 +162,15 @@ def row(engine: str, load: dict, work: Awaitable[list[Answered]], offline: float
     return found | {"late_p99_ms": round(late, 1), "load_cpu_s": round(cpu, 2)}
 
 
+def _answers(address: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(address, timeout=10) as answer:
+        return answer.status == 200
+    return False
+
+
 @contextmanager
-def server(command: list[str], ready: str) -> Iterator[int]:
-    """Run a server, and yield its port once its output has `ready`."""
+def server(command: list[str], ready: str = "") -> Iterator[int]:
+    """Run a server, and yield its port once it says it and the path `ready`, if any, answers."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
@@ -172,7 +179,7 @@ def server(command: list[str], ready: str) -> Iterator[int]:
                 output.seek(0)
                 text = output.read()
                 port = re.search(r"http://127\.0\.0\.1:(\d+)", text)
-                if port and ready in text:
+                if port and (not ready or _answers(f"{port[0]}{ready}")):
                     break
                 if process.poll() is not None:
                     raise SystemExit(text)
@@ -294,7 +301,7 @@ def main() -> None:
     command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
     command.append(f"--rows={arguments.rows}")
     command += [f"--config.decoding.stop={arguments.stop}"] * translates
-    with server([*command, f"--workdir={arguments.workdir}"], "ready, compiled") as port:
+    with server([*command, f"--workdir={arguments.workdir}"], "/ready") as port:
         rate = (first + offline(arguments, lines)) / 2
         print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
         shares = (*SHARES, *arguments.overload)
@@ -302,7 +309,7 @@ def main() -> None:
     if arguments.peers and translates:
         free = str(20_000 + os.getpid() % 10_000)
         command = [sys.executable, __file__, f"--workdir={arguments.workdir}", f"--as-peer={free}"]
-        with server(command, "http://") as port:
+        with server(command) as port:
             loads("ctranslate2", port, path, bodies, arguments.clients, None)
 
 

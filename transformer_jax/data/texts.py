@@ -5,7 +5,9 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import overload
+from typing import Any, overload
+
+import numpy as np
 
 _BLOCK = 10_000  # texts in memory at a time
 
@@ -45,6 +47,26 @@ class Texts(Sequence[str], ABC):
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _BLOCK):
             yield from self.between(start, min(start + _BLOCK, len(self)))
+
+
+class Stored(Texts):
+    """Texts in a file, between `offsets` [n + 1]: where they begin, and the end of the last one."""
+
+    def __init__(self, file: Any, offsets: np.ndarray, origin: str) -> None:
+        self._file, self._offsets, self._origin = file, offsets, origin
+
+    @property
+    def origin(self) -> str:
+        """See Texts."""
+        return self._origin
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def part(self, start: int, stop: int) -> Texts:
+        """See Texts."""
+        origin = f"{self._origin}[{start}:{stop}]"
+        return type(self)(self._file, self._offsets[start : stop + 1], origin)
 
 
 class Joined(Texts):

@@ -10,48 +10,32 @@ from typing import BinaryIO
 import numpy as np
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.data.texts import Texts
+from transformer_jax.data.texts import Stored
 
 
-class Copied(Texts):
-    """Texts in a file, UTF-8 without separators: `offsets` [n + 1] are where they begin, and the
-    end of the last one. The file is opened for each read, as there may be thousands of them.
+class Copied(Stored):
+    """Texts in a file, a path, as UTF-8 without separators. It is opened for each read: there may
+    be thousands of such files.
 
     Raises:
       UserError: when texts are read, if the file is gone.
     """
 
-    def __init__(self, path: Path, offsets: np.ndarray, origin: str) -> None:
-        self._path, self._offsets, self._origin = path, offsets, origin
-
-    @property
-    def origin(self) -> str:
-        """See Texts."""
-        return self._origin
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
     def between(self, start: int, stop: int) -> list[str]:
         """See Texts."""
         ends = (self._offsets[start : stop + 1] - self._offsets[start]).tolist()
         try:
-            with open(self._path, "rb") as file:
+            with open(self._file, "rb") as file:
                 raw = os.pread(file.fileno(), ends[-1], int(self._offsets[start]))
         except OSError as error:
-            raise UserError(f"{self._path}: cannot be read ({error}); start again") from None
+            raise UserError(f"{self._file}: cannot be read ({error}); start again") from None
         if len(raw) < ends[-1]:
-            raise UserError(f"{self._path}: is cut off; remove it, and start again")
+            raise UserError(f"{self._file}: is cut off; remove it, and start again")
         spans = pairwise(ends)
         if raw.isascii():  # each character is a byte
             text = raw.decode()
             return [text[begin:end] for begin, end in spans]
         return [raw[begin:end].decode() for begin, end in spans]
-
-    def part(self, start: int, stop: int) -> "Copied":
-        """See Texts."""
-        origin = f"{self._origin}[{start}:{stop}]"
-        return Copied(self._path, self._offsets[start : stop + 1], origin)
 
 
 class Copy:

@@ -16,7 +16,7 @@ import numpy as np
 from transformer_jax.base.disk import cache_dir, locked, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.sources.files import check_unpacked, not_utf8, read_lines
-from transformer_jax.data.texts import Texts
+from transformer_jax.data.texts import Stored
 
 HELD = 2**26  # largest file, in bytes, to be held in memory; a compressed one counts four times
 _BLOCK = 2**24  # bytes processed at a time
@@ -76,36 +76,19 @@ def changed(path: Path) -> UserError:
     return UserError(f"{path}: changed while being read; start again")
 
 
-class Lines(Texts):
-    """The lines of an uncompressed file, split as by `read_lines`: `offsets` [n + 1] are the starts
-    of the lines and the end of the last one.
+class Lines(Stored):
+    """The lines of an uncompressed file, a `_Content`, split as by `read_lines`.
 
     Raises:
       UserError: when lines are read, if the file has changed.
     """
 
-    def __init__(self, content: _Content, offsets: np.ndarray, origin: str) -> None:
-        self._content, self._offsets, self._origin = content, offsets, origin
-
-    @property
-    def origin(self) -> str:
-        """See Texts."""
-        return self._origin
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
     def between(self, start: int, stop: int) -> list[str]:
         """See Texts."""
         begin, end = (int(self._offsets[place]) for place in (start, stop))
-        text = self._content.read(begin, end).decode()
+        text = self._file.read(begin, end).decode()
         lines = text.split("\n")[: stop - start]
         return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
-
-    def part(self, start: int, stop: int) -> "Lines":
-        """See Texts."""
-        origin = f"{self._origin}[{start}:{stop}]"
-        return Lines(self._content, self._offsets[start : stop + 1], origin)
 
 
 def lines_of(path: Path) -> Sequence[str]:
