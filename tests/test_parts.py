@@ -268,7 +268,7 @@ class Mixer(Attention):
         return super()._view(view.within(2))
 
 class Distances(NoRelativePositions):
-    def look(self, view):
+    def __call__(self, view):
         return dataclasses.replace(view, rotate=lambda x: x * 0.5)
 
 class Upper(Bytes):

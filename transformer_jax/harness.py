@@ -95,8 +95,8 @@ class TrainedLM(TemplateLM):
         for start in tqdm(range(0, len(requests), _REQUESTS), "Log-likelihoods", disable=quiet):
             some = requests[start : start + _REQUESTS]
             wholes = [[*before, *after][-(self.max_length + 1) :] for _, before, after in some]
-            found = likelihoods(self._loaded, wholes, 1, _POSITIONS)
-            for (key, _, after), said in zip(some, found, strict=True):
+            results = likelihoods(self._loaded, wholes, 1, _POSITIONS)
+            for (key, _, after), said in zip(some, results, strict=True):
                 last = len(said.log_probs) - len(after)
                 greedy = bool((said.best[last:, 0] == after).all())
                 answers.append((float(said.log_probs[last:].astype(float).sum()), greedy))
@@ -132,25 +132,25 @@ class TrainedLM(TemplateLM):
         groups: dict[str, list[int]] = {}
         for number, request in enumerate(requests):
             groups.setdefault(json.dumps(request.args[1], sort_keys=True), []).append(number)
-        found = [""] * len(requests)
+        answers = [""] * len(requests)
         for numbers in tqdm(groups.values(), "Generation", disable=disable_tqdm):
             contexts = [requests[number].args[0] for number in numbers]
             texts = self._continued(contexts, requests[numbers[0]].args[1])
             for number, text in zip(numbers, texts, strict=True):
-                found[number] = text
+                answers[number] = text
                 self.cache_hook.add_partial("generate_until", requests[number].args, text)
-        return found
+        return answers
 
     def _continued(self, contexts: list[str], settings: dict[str, Any]) -> list[str]:
         """Return the continuations of contexts with the same settings of generation."""
-        given: dict[str, Any] = {**normalize_gen_kwargs(settings, _TOKENS)}
-        until, most = given.pop("until", []), given.pop("max_gen_toks")
+        kwargs: dict[str, Any] = {**normalize_gen_kwargs(settings, _TOKENS)}
+        until, most = kwargs.pop("until", []), kwargs.pop("max_gen_toks")
         until = [until] if isinstance(until, str) else until
-        drawn = {name: given.pop(name) for name in _DRAWN if name in given}
-        fields = samples(1) | drawn if given.pop("do_sample", False) else GREEDY
-        if given:
+        drawn = {name: kwargs.pop(name) for name in _DRAWN if name in kwargs}
+        fields = samples(1) | drawn if kwargs.pop("do_sample", False) else GREEDY
+        if kwargs:
             raise UserError(
-                f"generation_kwargs: {', '.join(given)}: must be among until, max_gen_toks, "
+                f"generation_kwargs: {', '.join(kwargs)}: must be among until, max_gen_toks, "
                 f"do_sample, {', '.join(_DRAWN)}"
             )
         room = self.max_length - most

@@ -124,7 +124,7 @@ def test_rotary_positions(scheme, fraction):
     config = ModelConfig(
         d_model=16, num_heads=2, relative_positions=name, rope_theta=theta, rope_fraction=fraction
     )
-    view = scheme(config).look(self_view(jnp.asarray([pos]), jnp.ones((1, 4), int), "causal"))
+    view = scheme(config)(self_view(jnp.asarray([pos]), jnp.ones((1, 4), int), "causal"))
     same(view.rotate(jnp.asarray(x)[None])[0], expected)
 
 
@@ -149,7 +149,7 @@ def test_alibi():
     pos = [0, 1, 2, 5]
     view = self_view(jnp.asarray([pos]), jnp.ones((1, 4), int), "causal")
     scheme = Alibi(ModelConfig(d_model=6, num_heads=6, relative_positions="alibi"))
-    bias = scheme.look(view).bias(view, jnp.zeros((1, 6, 4, 1)), jnp.zeros((1, 6, 1, 4)), 1.0)
+    bias = scheme(view).bias(view, jnp.zeros((1, 6, 4, 1)), jnp.zeros((1, 6, 1, 4)), 1.0)
     expected = np.zeros((6, 4, 4))
     for head, i, j in np.ndindex(6, 4, 4):
         slope = [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8][head]

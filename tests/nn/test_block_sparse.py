@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.mixers.attention import Attention
-from transformer_jax.nn.mixers.block_sparse import BlockSparse, looked_at
+from transformer_jax.nn.mixers.block_sparse import BlockSparse, attended_blocks
 from transformer_jax.nn.view import self_view
 
 LENGTHS = (17, 9, 4, 1)
@@ -55,7 +55,7 @@ def test_padding_changes_nothing():
 def test_blocks_attend_to_fixed_and_random_blocks(drawn):
     """Each once, and as many as requested if the text has enough; draws mostly differ by row."""
     own = [1, 2, 3, 6, 20]
-    blocks, there = map(np.asarray, looked_at(jnp.asarray(own), 20, drawn, seed=4))
+    blocks, there = map(np.asarray, attended_blocks(jnp.asarray(own), 20, drawn, seed=4))
     for row, count in enumerate(own):
         for i in range(count):
             found = blocks[row, i][there[row, i]].tolist()

@@ -89,12 +89,12 @@ def test_lengths_replace_the_mask(name, monkeypatch):
 def test_fused_adds_the_position_bias(name):
     """With grouped heads and another score scale; also a bias that depends on queries and keys."""
     scheme = RELATIVE_POSITIONS[name](ModelConfig(d_model=32, num_heads=4, relative_positions=name))
-    look = functools.partial(scheme.init, jax.random.key(0), LENGTHS["local"], method="look")
+    init = functools.partial(scheme.init, jax.random.key(0), LENGTHS["local"])
     params = jax.tree.map(
         lambda leaf: jnp.asarray(RNG.normal(size=leaf.shape), jnp.float32),
-        nn.unbox(jax.eval_shape(look)),
+        nn.unbox(jax.eval_shape(init)),
     )
-    agree(scheme.apply(params, LENGTHS["local"], method="look"), LONE > 0, heads=2, scale=0.2)
+    agree(scheme.apply(params, LENGTHS["local"]), LONE > 0, heads=2, scale=0.2)
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -36,10 +36,10 @@ def looked(name: str, order: str = "all", **fields):
     """Return a view prepared by a scheme with random parameters, and the parameters by name."""
     scheme = RELATIVE_POSITIONS[name](dataclasses.replace(BASE, relative_positions=name, **fields))
     view = self_view(jnp.asarray([POS]), jnp.ones((1, 5), int), order)
-    shapes = nn.unbox(jax.eval_shape(lambda: scheme.init(jax.random.key(0), view, method="look")))
+    shapes = nn.unbox(jax.eval_shape(lambda: scheme.init(jax.random.key(0), view)))
     params = {key: RNG.normal(size=value.shape) for key, value in shapes["params"].items()}
     arrays = jax.device_put(params)
-    return scheme.apply({"params": arrays}, view, method="look"), params
+    return scheme.apply({"params": arrays}, view), params
 
 
 def expect(view, of_pair) -> None:

@@ -237,10 +237,10 @@ def bigbird(c: ModelConfig, seen: torch.Tensor) -> torch.Tensor:
             fixed = {0, i - 1, i, i + 1, count - 1}
             chance = np.random.default_rng([c.feature_seed, i]).random(count)
             others = sorted({*range(count)} - fixed, key=lambda j: -chance[j])
-            looked_at = fixed | {*others[: c.random_blocks]}
+            attended_blocks = fixed | {*others[: c.random_blocks]}
             if i in (0, count - 1):
-                looked_at = {*range(count)}
-            for j in looked_at & {*range(count)}:
+                attended_blocks = {*range(count)}
+            for j in attended_blocks & {*range(count)}:
                 rows, columns = (slice(n * c.block_size, (n + 1) * c.block_size) for n in (i, j))
                 found[row, rows, columns] = True
     return found

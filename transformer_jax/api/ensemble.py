@@ -19,8 +19,8 @@ class TrainedEnsemble(TrainedModel):
         first = members[0]
         params = [member.params for member in members]
         steps = [step for member in members for step in member.steps]
-        given = first.experiment, first.model, params, first.tokenizers, steps, first.path
-        super().__init__(*given)
+        parts = first.experiment, first.model, params, first.tokenizers, steps, first.path
+        super().__init__(*parts)
         self.members = list(members)
 
     @property

@@ -54,8 +54,8 @@ class Reading:
           UserError: if the model does not predict classes, or an input is malformed.
         """
         several, one = self._read(texts, "classify")
-        found = classify(self.loaded, several)
-        return found[0] if one else found
+        probabilities = classify(self.loaded, several)
+        return probabilities[0] if one else probabilities
 
     def tag(self, texts: str | Sequence[str]) -> Any:
         """Return the most likely label of each word of a text, or a list of these for several.
@@ -65,8 +65,8 @@ class Reading:
           UserError: if the model does not label words.
         """
         several, one = inputs.texts(texts, "tag")
-        found = tag(self.loaded, several)
-        labels = [said.labels for said in found]
+        tagged = tag(self.loaded, several)
+        labels = [said.labels for said in tagged]
         return labels[0] if one else labels
 
     def value(self, texts: str | Sequence) -> Any:
@@ -77,8 +77,8 @@ class Reading:
           UserError: if the model does not predict numbers.
         """
         several, one = self._read(texts, "value")
-        found = values(self.loaded, several)
-        return found[0] if one else found
+        numbers = values(self.loaded, several)
+        return numbers[0] if one else numbers
 
     def answer(self, questions: str | Sequence[str], contexts: str | Sequence[str]) -> Any:
         """Return the answer to a question found in a context, or a list of these for several pairs:
@@ -92,8 +92,8 @@ class Reading:
         if any("\t" in question for question in asked):
             raise UserError("answer: a question contains a TAB; remove it")
         lines = [f"{x}\t{y}" for x, y in zip(asked, texts, strict=True)]
-        found = answers(self.loaded, lines)
-        return found[0] if one else found
+        spans = answers(self.loaded, lines)
+        return spans[0] if one else spans
 
     def forecast(self, series: Any, deciles: bool = False) -> Any:
         """Return the forecast of a series [rows channels], in its unit: [horizon channels]; with
@@ -112,8 +112,8 @@ class Reading:
         if deciles and kind == "point":
             raise UserError(f"config.model.distribution={kind!r}: such a model predicts no deciles")
         several, one = inputs.read(series, codec, self.experiment.data, "forecast")
-        found = ahead(self.loaded, several)
-        said = found if deciles else [point for point, _ in found]
+        forecasts = ahead(self.loaded, several)
+        said = forecasts if deciles else [point for point, _ in forecasts]
         return said[0] if one else said
 
     @property
@@ -135,5 +135,5 @@ class Reading:
         """
         need = "give a second text for each first"
         firsts, seconds, one = inputs.pairs(first, second, "follows", need)
-        found = follows(self.loaded, firsts, seconds)
-        return found[0] if one else found
+        log_probs = follows(self.loaded, firsts, seconds)
+        return log_probs[0] if one else log_probs

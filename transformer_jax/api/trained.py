@@ -101,8 +101,8 @@ class TrainedModel(Reading):
         translator = self.translator(chosen, 1 if n_best is None else n_best)
         several, one = self._read(lines, "translate")
         hypotheses = translator.hypotheses(self.params, several)
-        found = [items[0].text for items in hypotheses] if n_best is None else hypotheses
-        return found[0] if one else found
+        translations = [items[0].text for items in hypotheses] if n_best is None else hypotheses
+        return translations[0] if one else translations
 
     def generator(
         self,
@@ -157,8 +157,8 @@ class TrainedModel(Reading):
         generator = self.generator(chosen, 1 if n_best is None else n_best, prompt_cache)
         several, one = inputs.texts(prompts, "generate")
         texts = generator.generate(self.params, several, max_tokens, stop=stop_strings)
-        found = [items[0].text for items in texts] if n_best is None else texts
-        return found[0] if one else found
+        continuations = [items[0].text for items in texts] if n_best is None else texts
+        return continuations[0] if one else continuations
 
     def stream(
         self,
@@ -204,8 +204,8 @@ class TrainedModel(Reading):
         """
         check_verb(self.experiment.objective, self.experiment.verb)
         several, one = inputs.read(given, self.loaded.reads, self.experiment.data, "predict")
-        found = self.predictions(several, top)
-        return found[0] if one else found
+        rows = self.predictions(several, top)
+        return rows[0] if one else rows
 
     def predictions(self, values: Sequence, top: int = 3, tokens: int = TOKENS) -> list[Row]:
         """Return the same for values that the codec encodes, `tokens` positions at a time."""
@@ -235,8 +235,8 @@ class TrainedModel(Reading):
             if tgt is not None:
                 raise UserError("score: a language model has no source; give only texts")
             texts, one = inputs.texts(src, "score")
-            found = score_texts(loaded, texts)
-            return found[0] if one else found
+            scored = score_texts(loaded, texts)
+            return scored[0] if one else scored
         need = "give a translation for each line"
         if tgt is None:
             raise UserError(f"score: {need}: two texts, or two lists")
@@ -260,8 +260,8 @@ class TrainedModel(Reading):
             targets, alone = inputs.texts(target, "inside")
             if alone != one or len(targets) != len(several):
                 raise UserError("inside: give a translation for each text: two texts, or two lists")
-        found = [inside(self.loaded, *pair) for pair in zip(several, targets, strict=True)]
-        return found[0] if one else found
+        watched = [inside(self.loaded, *pair) for pair in zip(several, targets, strict=True)]
+        return watched[0] if one else watched
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
@@ -279,10 +279,10 @@ class TrainedModel(Reading):
         if len(ids) < 2:
             raise UserError(f"source={source!r}: holds no words")
         if target is None and len(ids) <= longest:
-            found = translator.translate(self.params, [source])[0].ids
+            written = translator.translate(self.params, [source])[0].ids
         else:
-            (found,) = self.tokenizers.tgt.encode([target or ""])
-        for name, side in (("source", ids), ("target", found)):
+            (written,) = self.tokenizers.tgt.encode([target or ""])
+        for name, side in (("source", ids), ("target", written)):
             if len(side) > longest:
                 raise UserError(f"{name}: {len(side)} pieces, at most {longest} allowed; give less")
-        return cross_attention(self.loaded, ids, found)
+        return cross_attention(self.loaded, ids, written)

@@ -47,10 +47,10 @@ def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
         raise
     except (OSError, ValueError, SafetensorError) as error:
         # TensorStore's ValueErrors, and safetensors' own.
-        found = re.search(r"([^:]*) (\[os_error_code=|\(os error )", str(error))
-        if not isinstance(error, OSError) and found is None:
+        said = re.search(r"([^:]*) (\[os_error_code=|\(os error )", str(error))
+        if not isinstance(error, OSError) and said is None:
             raise
-        reason = found[1].strip() if found else error.strerror if isinstance(error, OSError) else ""
+        reason = said[1].strip() if said else error.strerror if isinstance(error, OSError) else ""
         existing = next(path for path in (place, *place.parents) if path.is_dir())
         room = f"{shutil.disk_usage(existing).free / 1e6:,.1f} MB free in {existing}"
         needed = f"at most {need / 1e6:,.1f} MB needed, " if need else ""

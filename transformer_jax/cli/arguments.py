@@ -85,10 +85,10 @@ class Parser(argparse.ArgumentParser):
         """Read arguments as argparse does; in paths, ~ is the home directory."""
         known, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
-            found = getattr(known, action.dest, None)
-            if found is not None and (action.type is Path or action.dest in _PLACES):
-                several = isinstance(found, list)  # perhaps none
-                paths = [_expanded(x) for x in found] if several else _expanded(found)
+            value = getattr(known, action.dest, None)
+            if value is not None and (action.type is Path or action.dest in _PLACES):
+                several = isinstance(value, list)  # perhaps none
+                paths = [_expanded(x) for x in value] if several else _expanded(value)
                 setattr(known, action.dest, paths)
         return known, rest
 

@@ -61,10 +61,10 @@ def _check_known(name: str) -> None:
         if "(" in str(error) or "is a group" in str(error):  # it names some
             raise
         word = re.escape(name.rpartition(".")[2].lower().rstrip("s"))
-        found = [path for path, text in _texts() if re.search(rf"\b{word}", text.lower())]
-        if not found:
+        paths = [path for path, text in _texts() if re.search(rf"\b{word}", text.lower())]
+        if not paths:
             raise
-        named = ", ".join(found[:_MENTIONED]) + ", ..." * (len(found) > _MENTIONED)
+        named = ", ".join(paths[:_MENTIONED]) + ", ..." * (len(paths) > _MENTIONED)
         raise UserError(f"{error}; the word occurs at {named}") from None
 
 
@@ -117,7 +117,7 @@ def _comments(kind: str) -> dict[str, str]:
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     texts = {token.start[0]: token.string.lstrip("# ") for token in tokens
              if token.type == tokenize.COMMENT and "fmt: skip" not in token.string}  # fmt: skip
-    found: dict[str, str] = {}
+    described: dict[str, str] = {}
     above, last = "", tree.lineno
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -126,5 +126,5 @@ def _comments(kind: str) -> dict[str, str]:
             own = " ".join(texts[i] for i in range(node.lineno, end + 1) if i in texts)
             above, last = over or above, end
             shared = above if re.search(rf"\b{name}\b", above) else ""
-            found[name] = f"{over} {own}".strip() or shared
-    return found
+            described[name] = f"{over} {own}".strip() or shared
+    return described

@@ -92,9 +92,9 @@ def _translate(
     from transformer_jax.evaluation.run import evaluate
 
     book = None if codebook is None else codebook_at(codebook)
-    given, decoding = (list(corpus.src), list(corpus.tgt)), trained.experiment.decoding
+    sides, decoding = (list(corpus.src), list(corpus.tgt)), trained.experiment.decoding
     with LineProgress(len(corpus)) as progress:
-        evaluation = evaluate(trained, *given, decoding, split, name, stem, progress.watch, book)
+        evaluation = evaluate(trained, *sides, decoding, split, name, stem, progress.watch, book)
     result = evaluation.result
     lines = []
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):

@@ -108,8 +108,8 @@ def _with_options(
             raise UserError("--stream: shows the text of one --prompt, without --json or --output")
         one = [(f"decoding.{name}", str(value)) for name, value in (ONE | GREEDY).items()]
         overrides = [*one, *overrides]
-    given = {name: getattr(arguments, name) for name in SAMPLING}
-    fields = [(f"decoding.{name}", value) for name, value in given.items() if value is not None]
+    options = {name: getattr(arguments, name) for name in SAMPLING}
+    fields = [(f"decoding.{name}", value) for name, value in options.items() if value is not None]
     if _samples(arguments):
         if arguments.beam_size is not None:
             raise UserError("--beam-size: searches for the best text, without sampling; leave it "
@@ -157,11 +157,11 @@ def _generate(arguments: argparse.Namespace, generator: Any, params: Any, codec:
     with read_from(arguments.input) as source, write_to(arguments.output) as target:
         for block in _blocks(arguments, source):
             began = time.monotonic()
-            found = generator.generate(
+            continuations = generator.generate(
                 params, block, arguments.max_tokens, first, stop=arguments.stop
             )
             seconds += time.monotonic() - began
-            for prompt, texts in zip(block, found, strict=True):
+            for prompt, texts in zip(block, continuations, strict=True):
                 tokens += sum(len(text.ids) for text in texts)
                 if arguments.json:
                     print(_row(prompt, texts, codec), file=target)

@@ -95,9 +95,9 @@ def decode(argv: Sequence[str]) -> int:
                 f"{arguments.labels}: {len(labels['labels'])} labels for {len(lines)} pictures"
             )
     whole = [line for line in lines if line is not None]
-    found = iter(book.decode(np.stack(whole)) if whole else [])
+    decoded = iter(book.decode(np.stack(whole)) if whole else [])
     empty = np.zeros(book.form[:3], np.uint8)
-    pictures = [empty if line is None else next(found) for line in lines]
+    pictures = [empty if line is None else next(decoded) for line in lines]
     with writing(str(arguments.output), arguments.output.parent):
         if arguments.output.suffix == ".npz":
             np.savez(arguments.output, images=np.stack(pictures), **labels)

@@ -55,8 +55,8 @@ def curves(argv: Sequence[str]) -> int:
     from transformer_jax.reports import report, runs
     from transformer_jax.reports.curves import curves as curves_of
 
-    found = report.named([runs.read(WorkDir(path)) for path in arguments.run])
-    of_runs = {run.name: curves_of(run.metrics, run.timings) for run in found}
+    selected = report.named([runs.read(WorkDir(path)) for path in arguments.run])
+    of_runs = {run.name: curves_of(run.metrics, run.timings) for run in selected}
     known = {
         measure
         for run in of_runs.values() for group in run.values() for measure, column in group.items()
@@ -68,7 +68,7 @@ def curves(argv: Sequence[str]) -> int:
     if measures is None:
         shown = [name for name in TITLES if name == "loss" or name.startswith("validation_")]
         measures = [name for name in shown if name in known]
-    nats = all(in_nats(run.experiment.objective.kind) for run in found)
+    nats = all(in_nats(run.experiment.objective.kind) for run in selected)
     draw(of_runs, arguments.output, measures, arguments.across, arguments.log, nats)
     return _written(arguments.output)
 
@@ -99,8 +99,8 @@ def forecast(argv: Sequence[str]) -> int:
     shown = rows.between(first, first + objective.window + objective.horizon)
     trained = load(arguments.workdir, arguments.checkpoint)
     several = experiment.model.distribution != "point"
-    found = trained.forecast(shown[: objective.window], deciles=several)
-    point, deciles = found if several else (found, None)
+    forecasts = trained.forecast(shown[: objective.window], deciles=several)
+    point, deciles = forecasts if several else (forecasts, None)
     last = min(objective.window, 2 * objective.horizon)
     figure = draw(shown, point, deciles, last, shown.columns, shown.dates)
     save(figure, arguments.output)

@@ -49,11 +49,11 @@ class _Table:
 
 
 def _of_classes(row: Row) -> Iterator[Row]:
-    found: Row = {}
+    fields: Row = {}
     for rank, (name, share) in enumerate(row["probabilities"].items(), 1):
         number = f"_{rank}" if rank > 1 else ""
-        found |= {f"class{number}": name, f"probability{number}": share}
-    yield found
+        fields |= {f"class{number}": name, f"probability{number}": share}
+    yield fields
 
 
 def _of_words(row: Row) -> Iterator[Row]:

@@ -43,14 +43,14 @@ def main(argv: Sequence[str]) -> int:
     keep_freed_memory()
     trained = load(arguments.workdir, arguments.checkpoint or experiment.evaluation.checkpoint)
     scores = trained.score(*texts)
-    for found in scores:
+    for score in scores:
         if arguments.per_token:
-            pieces = trained.tokenizers.tgt.pieces(found.ids)
-            row = {"score": found.total, "normalization": None, "pieces": pieces,
-                   "log_probs": found.log_probs}  # fmt: skip
+            pieces = trained.tokenizers.tgt.pieces(score.ids)
+            row = {"score": score.total, "normalization": None, "pieces": pieces,
+                   "log_probs": score.log_probs}  # fmt: skip
             print(json.dumps(row, ensure_ascii=False))
         else:
-            print(f"{found.total:.6f}")
+            print(f"{score.total:.6f}")
     if scores:
         print(_summary(scores), file=sys.stderr)
     return 0
@@ -58,16 +58,16 @@ def main(argv: Sequence[str]) -> int:
 
 def _summary(scores: Sequence[Any]) -> str:
     """Summarise all lines; with bytes where the codec keeps texts unchanged."""
-    pieces = sum(len(found.ids) for found in scores)
-    nats = -math.fsum(found.total for found in scores)
+    pieces = sum(len(summary.ids) for summary in scores)
+    nats = -math.fsum(summary.total for summary in scores)
     each = nats / math.log(2) / len(scores)
-    found = f"{pieces:,} pieces: perplexity {math.exp(min(nats / max(pieces, 1), 700.0)):.4f}"
-    found += f", {each:.4f} bits per text"
+    summary = f"{pieces:,} pieces: perplexity {math.exp(min(nats / max(pieces, 1), 700.0)):.4f}"
+    summary += f", {each:.4f} bits per text"
     sizes = [getattr(score, "bytes", None) or 0 for score in scores]
     if not all(sizes):
-        return found
+        return summary
     bits, size = nats / math.log(2) / sum(sizes), sum(sizes)
-    return f"{found}; {size:,} bytes, line ends included: {bits:.4f} bits per byte"
+    return f"{summary}; {size:,} bytes, line ends included: {bits:.4f} bits per byte"
 
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:

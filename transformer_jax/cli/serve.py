@@ -202,13 +202,13 @@ def _loading(
         return Served(trained, experiment.decoding, settings, pool)
 
     def steps() -> list[int]:
-        found: list[int] = []
+        numbers: list[int] = []
         for workdir in workdirs:
             checkpoints = Checkpoints(WorkDir(workdir).checkpoints, experiment.checkpoint)
             for name in checkpoint.split(","):
-                found += checkpoints.choose(name)
+                numbers += checkpoints.choose(name)
             checkpoints.close()
-        return found
+        return numbers
 
     return load, steps
 

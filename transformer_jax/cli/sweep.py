@@ -75,8 +75,8 @@ def _table_of(directory: Path, arguments: argparse.Namespace, overrides: Sequenc
 
     if not sweep_rows.is_sweep(directory):
         raise UserError(f"--workdir={directory}: holds no work directories of a sweep")
-    found = sweep_rows.points(directory)
-    split = arguments.evaluate or scored_split([point.workdir for point in found])
+    points = sweep_rows.points(directory)
+    split = arguments.evaluate or scored_split([point.workdir for point in points])
     _show(sweep_rows.tabulated(directory, split), directory, split, arguments.plot)
     return 0
 
@@ -148,15 +148,15 @@ def _points(arguments, overrides, directory: Path, known: list[str]) -> list[Poi
 def _variants(asked: str | None, known: list[str]) -> list[str]:
     if asked is None:
         return [""]
-    found = []
+    chosen = []
     for name in asked.split(","):
         pattern = "*" if name == "all" else name
         matching = fnmatch.filter(known, pattern) if "*" in pattern else [name]
         if not matching:
             names = f"VARIANTS like that: {', '.join(known)}" if known else "VARIANTS"
             raise UserError(f"--variants={name}: the config file names no {names}; list yours")
-        found += matching
-    return list(dict.fromkeys(found))
+        chosen += matching
+    return list(dict.fromkeys(chosen))
 
 
 def _load(config: str, overrides: Sequence[tuple[str, str]]) -> Experiment:

@@ -156,7 +156,7 @@ def _translate(
         blocks = ([line] for line in typed()) if person else source.blocks(_BLOCK)
         for block in blocks:
             prefixes = None if arguments.prefix is None else [arguments.prefix] * len(block)
-            found = translator.hypotheses(
+            hypotheses = translator.hypotheses(
                 trained.params,
                 trained.opened(block),
                 progress.watch,
@@ -164,7 +164,7 @@ def _translate(
                 first,
                 arguments.alignments,
             )
-            for line, translations in zip(block, found, strict=True):
+            for line, translations in zip(block, hypotheses, strict=True):
                 print(render(line, translations), file=target)
             target.flush()
             first += len(block)
@@ -185,11 +185,11 @@ class Rows:
     def render(self, line: str, translations: Sequence[Any]) -> str:
         """Return the JSON line for a line of text."""
         rows = []
-        for found in translations:
-            pieces = self._tokenizer.pieces(found.ids)
-            row = {"text": found.text, "score": found.score, "pieces": pieces}
-            if found.alignments is not None:
-                row["alignments"] = found.alignments
+        for translation in translations:
+            pieces = self._tokenizer.pieces(translation.ids)
+            row = {"text": translation.text, "score": translation.score, "pieces": pieces}
+            if translation.alignments is not None:
+                row["alignments"] = translation.alignments
             rows.append(row)
         whole = {"source": line, "normalization": self._normalization, "translations": rows}
         return json.dumps(whole, ensure_ascii=False)

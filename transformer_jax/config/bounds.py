@@ -47,14 +47,14 @@ def computed(value: float) -> float:
     if isinstance(value, int):
         return value
     with np.errstate(over="ignore"):
-        found = float(np.float32(value))
-    return 0.0 if abs(found) < np.finfo(np.float32).tiny else found
+        single = float(np.float32(value))
+    return 0.0 if abs(single) < np.finfo(np.float32).tiny else single
 
 
 def rounded(value: float | None) -> str:
     """Return what a number is in programs, for a message, if it is on a bound only there."""
-    found = None if value is None else computed(value)
-    return f" in float32, where it is {found:g}" if found != value and found in (0, 1) else ""
+    single = None if value is None else computed(value)
+    return f" in float32, where it is {single:g}" if single != value and single in (0, 1) else ""
 
 
 def check_pattern(field: str, pattern: str) -> None:

@@ -39,11 +39,11 @@ class Declaration:
 
     def admits(self, value: float) -> bool:
         """Return whether a number is within the bounds, as programs compute with it."""
-        found = computed(value)
+        single = computed(value)
         low = None if self.low is None else computed(self.low)
         high = None if self.high is None else computed(self.high)
-        above = low is None or (found > low if self.open_low else found >= low)
-        return above and (high is None or (found < high if self.open_high else found <= high))
+        above = low is None or (single > low if self.open_low else single >= low)
+        return above and (high is None or (single < high if self.open_high else single <= high))
 
     @property
     def bounds(self) -> str:

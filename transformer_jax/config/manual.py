@@ -925,7 +925,7 @@ class OptimizerConfig(Section):
         Raises:
           UserError: if an entry is not of that form.
         """
-        found = []
+        pairs = []
         for entry in self.rate_factors:
             pattern, _, text = entry.rpartition("=")
             try:
@@ -937,8 +937,8 @@ class OptimizerConfig(Section):
                 f"rate_factors={entry!r}: must be PATTERN=FACTOR, with a factor above 0 and at "
                 "most 1000; to keep parameters as they begin, name them in frozen",
             )
-            found.append((pattern, factor))
-        return found
+            pairs.append((pattern, factor))
+        return pairs
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ _ever: dict[str, _File] = {}  # by digest
 
 def read(value: Any) -> Part | None:
     """Return the part that the value of a field names, or None if it names none."""
-    found = _FORM.fullmatch(value) if isinstance(value, str) else None
-    return Part(*found.groups()) if found else None
+    matched = _FORM.fullmatch(value) if isinstance(value, str) else None
+    return Part(*matched.groups()) if matched else None
 
 
 def words(value: Any) -> Iterator[tuple[str, Part]]:

@@ -71,16 +71,16 @@ def _unlike(part: Any, entries: list[Any]) -> str:
 
 def _needed(entry: Any) -> list[str]:
     """Return the names of the parameters of a callable that have no default."""
-    found = inspect.signature(entry).parameters.values()
-    return [x.name for x in found if x.default is x.empty]
+    parameters = inspect.signature(entry).parameters.values()
+    return [x.name for x in parameters if x.default is x.empty]
 
 
 def _takes(part: Any, arguments: list[str]) -> bool:
     """Return whether a callable can be called with these positional arguments alone."""
-    found = inspect.signature(part)
-    own = [x for x in found.parameters.values() if x.name not in ("parent", "name")]  # Flax's
+    signature = inspect.signature(part)
+    own = [x for x in signature.parameters.values() if x.name not in ("parent", "name")]  # Flax's
     try:
-        found.replace(parameters=own).bind(*arguments)
+        signature.replace(parameters=own).bind(*arguments)
     except TypeError:
         return False
     return True

@@ -35,11 +35,11 @@ def separator(before: str, after: str) -> str:
 
 def without_spaces(lines: Iterable[str]) -> float:
     """Return the share of the characters, spaces aside, of scripts without spaces between words."""
-    found = total = 0
+    spaceless = total = 0
     for line in lines:
         total += len("".join(line.split()))
-        found += len(_NO_SPACES_IN_WORDS.findall(line))
-    return found / max(total, 1)
+        spaceless += len(_NO_SPACES_IN_WORDS.findall(line))
+    return spaceless / max(total, 1)
 
 
 def is_japanese(lines: Iterable[str]) -> bool:

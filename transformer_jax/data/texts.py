@@ -93,14 +93,14 @@ class Joined(Texts):
         return Joined(self._cut(start, stop))
 
     def _cut(self, start: int, stop: int) -> list[Sequence[str]]:
-        found = []
+        pieces = []
         number = bisect_right(self._ends, start)
         while start < stop:
             first = self._ends[number] - len(self._parts[number])
             end = min(stop, self._ends[number])
-            found.append(self._parts[number][start - first : end - first])
+            pieces.append(self._parts[number][start - first : end - first])
             start, number = max(start, end), number + 1
-        return found
+        return pieces
 
 
 class Prefixed(Texts):

@@ -49,10 +49,10 @@ def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
     """
     check_exist(paths)
     endings = codec.endings if isinstance(codec, VectorCodec) else None
-    found: list[Path] = []
+    listed: list[Path] = []
     for path in paths:
         if not path.is_dir():
-            found.append(path)
+            listed.append(path)
             continue
         inside = [
             file
@@ -66,8 +66,8 @@ def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
             named = f" named *{', *'.join(sorted(endings or ()))}" if few else ""
             noun = codec.noun if isinstance(codec, VectorCodec) else "text"
             raise UserError(f"{path}: holds no {noun} files{named}; name a folder that does")
-        found += inside
-    return found
+        listed += inside
+    return listed
 
 
 def uploaded(content: bytes, name: str, codec: Codec, data: DataConfig) -> Any:

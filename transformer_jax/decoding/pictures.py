@@ -66,14 +66,14 @@ class PictureCodes:
         count, length = inputs.shape[:2]
         rows = min(count, max(1, _PLACES // length))
         pos = np.broadcast_to(np.arange(length, dtype=np.int32), (rows, length))
-        found = []
+        batches = []
         for start in range(0, count, rows):
             part = inputs[start : start + rows]
             full = np.concatenate([part, np.zeros_like(inputs[: rows - len(part)])])
             side = jax.tree.map(jnp.asarray, Side(full, pos, np.ones_like(pos)))
             made = _computed(self.model, method, self.params, side)
-            found.append(np.asarray(made)[: len(part)])
-        return np.concatenate(found)
+            batches.append(np.asarray(made)[: len(part)])
+        return np.concatenate(batches)
 
 
 def picture_codes(loaded: Loaded) -> PictureCodes:

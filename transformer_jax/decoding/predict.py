@@ -28,9 +28,9 @@ TOKENS = 4096  # positions computed at a time
 
 def _classes(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
     rows = []
-    for found in classify(loaded, values, tokens):
-        best, probability = next(iter(found.items()))
-        likeliest = dict(islice(found.items(), top))
+    for probabilities in classify(loaded, values, tokens):
+        best, probability = next(iter(probabilities.items()))
+        likeliest = dict(islice(probabilities.items(), top))
         rows.append({"class": best, "probability": probability, "probabilities": likeliest})
     return rows
 
@@ -45,17 +45,20 @@ def _labels(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row
 
 def _answers(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
     return [
-        {"answer": found.text, "begin": found.begin, "probability": math.exp(found.log_prob)}
-        for found in answers(loaded, values, tokens)
+        {"answer": answer.text, "begin": answer.begin, "probability": math.exp(answer.log_prob)}
+        for answer in answers(loaded, values, tokens)
     ]
 
 
 def _numbers(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
-    return [{"value": found} for found in numbers(loaded, values, tokens)]
+    return [{"value": number} for number in numbers(loaded, values, tokens)]
 
 
 def _series(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
-    return [_ahead(rows, *found) for rows, found in zip(values, ahead(loaded, values), strict=True)]
+    return [
+        _ahead(rows, *forecast)
+        for rows, forecast in zip(values, ahead(loaded, values), strict=True)
+    ]
 
 
 def _ahead(rows: np.ndarray, point: np.ndarray, deciles: np.ndarray | None) -> Row:

@@ -30,13 +30,15 @@ def forecasts(loaded: Loaded, items: TokenStore) -> Float[np.ndarray, "n T K"]:
     config = loaded.objective
     if "forecast" not in loaded.task.predicts:
         raise loaded.refusal("forecasts no series")
-    found, rows = [], min(_ROWS, len(items))
+    batches, rows = [], min(_ROWS, len(items))
     for start in range(0, len(items), rows):
         placement = one_per_row(np.arange(start, min(start + rows, len(items))))
         batch = loaded.task.examples(items, placement, rows, config.window, config.horizon)
         batch = jax.tree.map(jnp.asarray, batch)
-        found.append(np.asarray(_said(loaded.model, loaded.params, batch))[: len(placement.pairs)])
-    return np.concatenate(found)
+        batches.append(
+            np.asarray(_said(loaded.model, loaded.params, batch))[: len(placement.pairs)]
+        )
+    return np.concatenate(batches)
 
 
 def ahead(
@@ -60,15 +62,15 @@ def ahead(
                 "give more"
             )
     kind = DISTRIBUTIONS[loaded.model.config.distribution]
-    found = []
+    forecast = []
     for rows in scaled:
         items = _windows(rows[-config.window :], config.horizon)
         said = forecasts(loaded, items)
         deciles = kind.quantiles(said)
         if deciles is not None:
             deciles = codec.unscaled(deciles.transpose(1, 2, 0)).transpose(0, 2, 1)
-        found.append((codec.unscaled(kind.point(said).T.astype(np.float64)), deciles))
-    return found
+        forecast.append((codec.unscaled(kind.point(said).T.astype(np.float64)), deciles))
+    return forecast
 
 
 def _windows(rows: Float[np.ndarray, "L C"], horizon: int) -> TokenStore:

@@ -75,8 +75,8 @@ class Ensemble:
         self, batch: Any, width: int, length: int, reach: int = 1, shortlist: Any = None
     ) -> tuple:
         """See Stepper."""
-        given, pairs = (width, length, reach, shortlist), zip(self.steppers, batch, strict=True)
-        return tuple(stepper.start(mine, *given) for stepper, mine in pairs)
+        sizes, pairs = (width, length, reach, shortlist), zip(self.steppers, batch, strict=True)
+        return tuple(stepper.start(mine, *sizes) for stepper, mine in pairs)
 
     def step(
         self,
@@ -139,8 +139,8 @@ class Drafted:
     ) -> DraftedState:
         """See Stepper."""
         one, other = batch
-        given = width, length, reach, shortlist
-        return DraftedState(self.model.start(one, *given), self.draft.start(other, *given))
+        sizes = width, length, reach, shortlist
+        return DraftedState(self.model.start(one, *sizes), self.draft.start(other, *sizes))
 
     def step(
         self,
@@ -150,8 +150,8 @@ class Drafted:
         active: Bool[Array, "B"],
     ):
         """See Stepper: a step of the model alone."""
-        *found, model = self.model.step(state.model, tokens, positions, active)
-        return *found, replace(state, model=model)
+        *outputs, model = self.model.step(state.model, tokens, positions, active)
+        return *outputs, replace(state, model=model)
 
     def reorder(self, state: DraftedState, parents: Int[Array, "B W"]) -> DraftedState:
         """See Stepper."""

@@ -22,9 +22,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
       UserError: if the model is an ensemble.
     """
     questions, _, contexts = zip(*(line.partition("\t") for line in corpus.src), strict=True)
-    found = trained.answer(questions, contexts)
+    predicted = trained.answer(questions, contexts)
     rows = []
-    for number, (line, said) in enumerate(zip(corpus.tgt, found, strict=True), 1):
+    for number, (line, said) in enumerate(zip(corpus.tgt, predicted, strict=True), 1):
         right = answers_of(line.partition("\t")[2])
         rows.append({
             "line": number, "reference": right[0], "hypothesis": said.text,

@@ -30,9 +30,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     """
     codec = trained.tokenizers.tgt
     classes.check(codec, corpus.tgt, lambda number: f"{split}: line {number}")  # fail early
-    found = trained.classify(corpus.src)
+    probabilities = trained.classify(corpus.src)
     labels = [codec.pieces(ids) for ids in codec.encode(corpus.tgt)]
-    rows = [*map(_row, itertools.count(1), corpus.src, corpus.tgt, labels, found)]
+    rows = [*map(_row, itertools.count(1), corpus.src, corpus.tgt, labels, probabilities)]
     for place, drawn in gallery.shown(trained, corpus.src, rows).items():
         rows[place] |= drawn
     right = sum(map(is_right, rows))
@@ -48,7 +48,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         f"{high:.1f} %",
         f"loss = {loss:.4f}",
     ]
-    judged, rates, lines = moves.evaluated(trained, corpus.src, found)
+    judged, rates, lines = moves.evaluated(trained, corpus.src, probabilities)
     for row, one in zip(rows, judged, strict=False):  # empty unless these are moves
         row |= one
     scores, details = scores | rates, details + lines

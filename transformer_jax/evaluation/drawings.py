@@ -40,15 +40,15 @@ def trees(rows: Sequence[dict[str, Any]]) -> dict[int, dict[str, str]]:
     """
     short = [i for i, row in enumerate(rows) if len(words_in(row["source"])) <= _WORDS]
     shares = {i: _agreement(rows[i]) for i in short}
-    found = {}
+    drawings = {}
     for i in (short[place] for place in spread([shares[i] for i in short])):
         words = words_in(rows[i]["source"])
         drawn = tree.draw(words, [(title, _brackets(rows[i][key], len(words)))
                                   for key, title in (("hypothesis", "said"),
                                                      ("reference", "reference"))])  # fmt: skip
         caption = f"line {rows[i]['line']}: F1 {100 * shares[i]:.1f}"
-        found[i] = {"picture": pictures.as_uri(drawn), "caption": caption}
-    return found
+        drawings[i] = {"picture": pictures.as_uri(drawn), "caption": caption}
+    return drawings
 
 
 def _brackets(text: str, words: int) -> list[Bracket]:
@@ -79,7 +79,7 @@ def forecasts(
     horizon = point.shape[1]
     order = np.argsort(errors, kind="stable")
     places = {"smallest error": 0, "median error": len(order) // 2, "largest error": -1}
-    found = {}
+    drawings = {}
     for title, place in places.items():
         i = int(order[place])
         shown = rows.between(i, i + window + horizon)
@@ -89,8 +89,8 @@ def forecasts(
         )  # fmt: skip
         begin = f", from {shown.dates[window]}" if shown.dates else ""
         caption = f"window {i}{begin}, {title} of {len(order):,}: MSE {errors[i]:.3f}, standardised"
-        found[i] = {"picture": pictures.as_uri(figure), "caption": caption}
-    return found
+        drawings[i] = {"picture": pictures.as_uri(figure), "caption": caption}
+    return drawings
 
 
 def reconstructions(
@@ -99,9 +99,9 @@ def reconstructions(
     """Return {index: {"picture", "caption"}} for some pictures [n H W C] beside their
     reconstructions, those with the largest errors [n] last.
     """
-    found = {}
+    drawings = {}
     for i in spread(errors.tolist()):
         both = np.concatenate([pictures[i], made[i]], axis=1)
         caption = f"picture {i + 1}: {errors[i] ** 0.5:.1f} of 255"
-        found[i] = {"picture": as_uri(both), "caption": caption}
-    return found
+        drawings[i] = {"picture": as_uri(both), "caption": caption}
+    return drawings

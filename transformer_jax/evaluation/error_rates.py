@@ -59,11 +59,11 @@ class ErrorRate(Metric):
         if not reference or not hypothesis:  # all insertions, or all deletions
             said, true = (len(x.split() if by_words else x) for x in (hypothesis, reference))
             return [0, true, said, true]
-        found: Any = (jiwer.process_words if by_words else jiwer.process_characters)(
+        counts: Any = (jiwer.process_words if by_words else jiwer.process_characters)(
             reference, hypothesis
         )
-        wrong = found.substitutions, found.deletions, found.insertions
-        return [*wrong, found.hits + found.substitutions + found.deletions]
+        wrong = counts.substitutions, counts.deletions, counts.insertions
+        return [*wrong, counts.hits + counts.substitutions + counts.deletions]
 
     def _compute_score_from_stats(self, stats: Any) -> ErrorRateScore:
         return ErrorRateScore(self.name, stats)

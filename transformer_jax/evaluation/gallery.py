@@ -25,13 +25,13 @@ def rollout(attention: np.ndarray) -> np.ndarray:
     product over layers of head-averaged attention, mixed half and half with the identity for the
     residual connection (attention rollout; Abnar and Zuidema 2020, arXiv:2005.00928, section 3).
     """
-    found = np.eye(attention.shape[-1])
+    mixed = np.eye(attention.shape[-1])
     for layer in attention.mean(1, dtype=np.float64):
-        found = (0.5 * layer + 0.5 * np.eye(len(layer))) @ found
-    return found
+        mixed = (0.5 * layer + 0.5 * np.eye(len(layer))) @ mixed
+    return mixed
 
 
-def looked(picture: np.ndarray, codec: Patches, weights: np.ndarray) -> np.ndarray:
+def attention_over(picture: np.ndarray, codec: Patches, weights: np.ndarray) -> np.ndarray:
     """Return a picture [N H W C] with the brightness of each patch scaled by its weight [L]: bytes
     [H N W 3], reddest where the weight is greatest.
     """
@@ -104,9 +104,13 @@ def _mixed(places: Sequence[int], rows: Sequence[dict[str, Any]]) -> list[int]:
 
 def _picture(trained: TrainedModel, codec: Patches, value: np.ndarray) -> dict[str, str]:
     picture = value.reshape(codec.form.shape)
-    found = {"picture": as_uri(beside(picture))}
+    drawing = {"picture": as_uri(beside(picture))}
     weights = _weights(trained, value)
-    return found if weights is None else found | {"looked": as_uri(looked(picture, codec, weights))}
+    return (
+        drawing
+        if weights is None
+        else drawing | {"looked": as_uri(attention_over(picture, codec, weights))}
+    )
 
 
 def _weights(trained: TrainedModel, value: np.ndarray) -> np.ndarray | None:

@@ -45,12 +45,12 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
             "cannot score an ensemble of language models: load one checkpoint of one --workdir"
         )
     experiment, codec = trained.experiment, trained.tokenizers.tgt
-    found = validation_log_probs(trained.loaded, corpus.tgt)
-    nll = -math.fsum(map(math.fsum, found))
-    tokens = sum(map(len, found))
+    log_probs = validation_log_probs(trained.loaded, corpus.tgt)
+    nll = -math.fsum(map(math.fsum, log_probs))
+    tokens = sum(map(len, log_probs))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-    rows = [{"line": number, **_summed("", x)} for number, x in enumerate(found, 1)]
+    rows = [{"line": number, **_summed("", x)} for number, x in enumerate(log_probs, 1)]
     if experiment.objective.record.also is not None:
         more, of_rows = ALSO[experiment.objective.record.also](trained.loaded, corpus.tgt)
         values |= more

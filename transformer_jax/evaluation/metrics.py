@@ -77,16 +77,16 @@ def unsuited(
         "BLEU": f"set it to {best}, or 'char' or 'spm' for any language",
         "TER": "use chrF", "WER": "use CER",
     }  # fmt: skip
-    found = []
+    problems = []
     for name in words.keys() & {*names}:
         cut = " ".join(map(words[name], lines)).split()
         if not are_words(cut):
             field = f"bleu_tokenize={config.bleu_tokenize!r}" if name == "BLEU" else "metrics"
-            found.append(
+            problems.append(
                 f"evaluation.{field}: takes whole phrases of the references for words, such as "
                 f"{max(cut, key=len)[:20]!r}, so {name} says nothing about them; {remedies[name]}"
             )
-    return sorted(found)
+    return sorted(problems)
 
 
 def sentence_metric(name: str, config: EvaluationConfig) -> Any:
@@ -178,8 +178,8 @@ def _resampled(
         metric._force = True  # the score itself has warned of text that looks tokenised
     system: Any = [("", hypotheses)]
     _, scores = PairedTest(system, {"": metric}, [references], "bs", resamples)()
-    found: Any = list(scores.values())[-1][0]  # after the column with names
-    return float(found.mean), float(found.ci)
+    result: Any = list(scores.values())[-1][0]  # after the column with names
+    return float(result.mean), float(result.ci)
 
 
 def exact_match(

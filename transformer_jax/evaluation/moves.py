@@ -43,14 +43,14 @@ def evaluated(
     experiment = trained.experiment
     of_moves = experiment.tgt.codec == "moves" or experiment.objective.translates
     of_chess = experiment.src.codec in with_(CODECS, chess=True) and of_moves
-    found = [judged(*pair) for pair in zip(fens, said, strict=True)] if of_chess else []
-    scores, details, total = {}, [], len(found)
-    for name in RATES if found else ():
-        right = sum(one[name] for one in found)
+    judgements = [judged(*pair) for pair in zip(fens, said, strict=True)] if of_chess else []
+    scores, details, total = {}, [], len(judgements)
+    for name in RATES if judgements else ():
+        right = sum(one[name] for one in judgements)
         low, high = (100 * end for end in interval(right, total))
         value = 100 * right / total
         scores[name] = {"value": value, "signature": "", "interval": [low, high]}
         details.append(
             f"{name} = {value:.2f} % ({right} of {total}), 95 % interval {low:.1f} to {high:.1f} %"
         )
-    return found, scores, details
+    return judgements, scores, details

@@ -97,8 +97,8 @@ def evaluate(
     if of_trees:
         check_pairs(src, references, lambda number: f"{split}: reference {number}")
     translator = trained.translator(decoding)
-    found = translator.translate(trained.params, src, progress)
-    hypotheses = [item.text for item in found]
+    translations = translator.translate(trained.params, src, progress)
+    hypotheses = [item.text for item in translations]
     with contextlib.suppress(DiskError):
         write_hypotheses(stem, hypotheses)  # before anything in the scoring can fail
     evaluation = trained.experiment.evaluation
@@ -125,16 +125,16 @@ def evaluate(
         result["notes"] = trees.details(hypotheses, references, src)
     if decoding.draft is not None:
         result["drafting"] = translator.acceptance.as_dict()
-    rows = describe(trained, src, references, found) if small else []
+    rows = describe(trained, src, references, translations) if small else []
     for row, one in zip(rows, judged, strict=False):
         row |= one
     for row, value in zip(rows, src, strict=False):
         row |= origin(value)
     if rows and not isinstance(trained, TrainedEnsemble):
-        given = gallery.shown(trained, src, rows) if codebook is None else (
+        drawings = gallery.shown(trained, src, rows) if codebook is None else (
             gallery.drawn(codebook, rows)
         )  # fmt: skip
-        for place, of_row in given.items():
+        for place, of_row in drawings.items():
             rows[place] |= of_row
     return Evaluation(result, hypotheses, rows)
 

@@ -78,13 +78,13 @@ def sentence_scores(
 ) -> list[dict[str, Any]]:
     """Return BLEU and chrF of each sentence alone, and the counts that `corpus_bleu` takes."""
     bleu, chrf = (sentence_metric(name, config) for name in ("BLEU", "chrF"))
-    found = []
+    rows = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         one = bleu.sentence_score(hypothesis, [reference])
         other = chrf.sentence_score(hypothesis, [reference])
         scores = {"BLEU": round(one.score, 2), "chrF": round(other.score, 2)}
-        found.append({**scores, "counts": [*one.counts, *one.totals, one.sys_len, one.ref_len]})
-    return found
+        rows.append({**scores, "counts": [*one.counts, *one.totals, one.sys_len, one.ref_len]})
+    return rows
 
 
 def corpus_bleu(counts: Sequence[Sequence[int]]) -> BLEUScore:

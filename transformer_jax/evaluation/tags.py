@@ -28,14 +28,14 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     """
     if isinstance(trained, TrainedEnsemble):
         raise UserError("cannot score an ensemble of taggers: load one checkpoint of one --workdir")
-    found = tag(trained.loaded, corpus.src, corpus.tgt)
+    tagged = tag(trained.loaded, corpus.src, corpus.tgt)
     references = [words_in(line) for line in corpus.tgt]
-    hypotheses = [one.labels for one in found]
+    hypotheses = [one.labels for one in tagged]
     true, said = ([x for labels in side for x in labels] for side in (references, hypotheses))
     right, total = sum(x == y for x, y in zip(true, said, strict=True)), len(true)
     low, high = (100 * end for end in interval(right, total))
     accuracy = 100 * right / total
-    loss = -math.fsum(math.fsum(one.log_probs) for one in found) / total
+    loss = -math.fsum(math.fsum(one.log_probs) for one in tagged) / total
     scores: dict[str, dict[str, Any]] = {
         "accuracy": {"value": accuracy, "signature": "", "interval": [low, high]},
         "loss": {"value": loss, "signature": ""},
@@ -57,7 +57,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     rows = [
         {"line": number, "reference": label, "hypothesis": line,
          "log_prob": math.fsum(one.log_probs)}
-        for number, (label, line, one) in enumerate(zip(corpus.tgt, lines, found, strict=True), 1)
+        for number, (label, line, one) in enumerate(zip(corpus.tgt, lines, tagged, strict=True), 1)
     ]  # fmt: skip
     return Evaluation(result, lines, rows, notes=confusion.table(of_labels))
 
@@ -69,17 +69,17 @@ def entities(labels: Sequence[str]) -> set[tuple[int, int, str]]:
     scheme of B, I, E and S: I or E continues an entity if B or I of the same kind precedes it, and
     begins one otherwise.
     """
-    found: list[tuple[int, int, str]] = []
+    spans: list[tuple[int, int, str]] = []
     before, kind_before = "O", ""
     for place, label in enumerate(labels):
         letter, _, kind = label.partition("-")
         goes_on = letter in "IE" and before in "BI" and kind == kind_before
         if goes_on:
-            found[-1] = (found[-1][0], place + 1, kind)
+            spans[-1] = (spans[-1][0], place + 1, kind)
         elif letter != "O":
-            found.append((place, place + 1, kind))
+            spans.append((place, place + 1, kind))
         before, kind_before = letter, kind
-    return set(found)
+    return set(spans)
 
 
 def entity_scores(
@@ -88,8 +88,12 @@ def entity_scores(
     """Return precision, recall and F1 of entities, over all texts (%)."""
     right = said = true = 0
     for one, other in zip(references, hypotheses, strict=True):
-        wanted, found = entities(one), entities(other)
-        right, said, true = right + len(wanted & found), said + len(found), true + len(wanted)
+        wanted, predicted = entities(one), entities(other)
+        right, said, true = (
+            right + len(wanted & predicted),
+            said + len(predicted),
+            true + len(wanted),
+        )
     return {
         "precision": 100 * right / max(said, 1),
         "recall": 100 * right / max(true, 1),

@@ -29,7 +29,7 @@ def brackets(tree: Sequence[str], words: int) -> tuple[list[Bracket], bool]:
     are ignored. Missing words are added at the end, inside the brackets still open there.
     """
     repaired = fault(tree) is not None or tree.count(WORD) != words
-    found, stack, place = [], [], 0
+    spans, stack, place = [], [], 0
     for piece in tree:
         if piece[0] == "(":
             stack.append((piece[1:], place))
@@ -39,9 +39,9 @@ def brackets(tree: Sequence[str], words: int) -> tuple[list[Bracket], bool]:
             label = ""
             while label != piece[1:]:
                 label, begin = stack.pop()
-                found.append((label, begin, place))
-    found += [(label, begin, words) for label, begin in stack]
-    return [bracket for bracket in found if bracket[1] < bracket[2]], repaired
+                spans.append((label, begin, place))
+    spans += [(label, begin, words) for label, begin in stack]
+    return [bracket for bracket in spans if bracket[1] < bracket[2]], repaired
 
 
 class BracketScore(Score):
@@ -99,8 +99,8 @@ class BracketF1(Metric):
 
 def _moved(tree: Sequence[str], words: int, places: Sequence[int]) -> tuple[Counter[Bracket], bool]:
     """Return brackets over the words that count; `places` has how many of those precede each."""
-    found, repaired = brackets(tree, words)
-    moved = ((label, places[begin], places[end]) for label, begin, end in found)
+    spans, repaired = brackets(tree, words)
+    moved = ((label, places[begin], places[end]) for label, begin, end in spans)
     return Counter(bracket for bracket in moved if bracket[1] < bracket[2]), repaired
 
 

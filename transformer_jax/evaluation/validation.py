@@ -90,8 +90,8 @@ def make_validation(
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Replicated on every device: a search on sharded parameters would gather at each step.
-            found = translator.translate(own_copy(whole(params)), sources)
-            texts = [item.text for item in found]
+            translations = translator.translate(own_copy(whole(params)), sources)
+            texts = [item.text for item in translations]
             scores[measured] = score(texts, references, protocol)[0].value
         return scores
 
@@ -139,18 +139,18 @@ def notes(store: TokenStore, experiment: Experiment) -> list[str]:
     if experiment.src.codec in VECTORS:
         parts = f"; for {directions.VALIDATION[experiment.measured].title}, they are cut"
     parts *= scored
-    found = [
+    lines = [
         f"validation: the loss leaves out {count:,} of {len(store):,} {noun}s ({reason}){parts}"
         for reason, count in selected(store, experiment.data).dropped.items()
         if count
     ]
     if not CHOICES.isdisjoint(objective.predicts):
         low, high = interval(len(store) // 2, len(store))
-        found.append(
+        lines.append(
             f"validation: of {len(store):,} {noun}s, an accuracy near 50 % is known to "
             f"{50 * (high - low):.1f} points either way (95 %)"
         )
-    return found
+    return lines
 
 
 def warnings(corpus: Corpus, experiment: Experiment) -> list[str]:
@@ -159,10 +159,10 @@ def warnings(corpus: Corpus, experiment: Experiment) -> list[str]:
     if not evaluation.bleu_sentences or not experiment.objective.translates:
         return []
     names = [directions.VALIDATION[measured].title]
-    found = unsuited(evaluation, names, corpus.tgt)
+    lines = unsuited(evaluation, names, corpus.tgt)
     if experiment.checkpoint.best_by == measured:
-        found = [f"{line}, or --config.checkpoint.best_by=loss" for line in found]
-    return found
+        lines = [f"{line}, or --config.checkpoint.best_by=loss" for line in lines]
+    return lines
 
 
 def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str, int]:

@@ -45,7 +45,7 @@ def collectives(text: str) -> list[Collective]:
     conditional count.
     """
     bodies, entry = _computations(text)
-    partitions = int(found[1]) if (found := _PARTITIONS.search(text)) else 1
+    partitions = int(matched[1]) if (matched := _PARTITIONS.search(text)) else 1
     total: dict[tuple[str, int, int], tuple[int, float]] = {}
     for kind, group, sent, times in _run(entry, bodies, partitions, 1):
         key = kind, len(group), max(group) - min(group) + 1
@@ -59,10 +59,10 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
     bodies: dict[str, list[str]] = {}
     name = entry = ""
     for line in text.splitlines():
-        if found := _COMPUTATION.match(line):
-            name = found[2]
+        if matched := _COMPUTATION.match(line):
+            name = matched[2]
             bodies[name] = []
-            entry = name if found[1] else entry
+            entry = name if matched[1] else entry
         elif name:
             bodies[name].append(line)
     return bodies, entry
@@ -73,11 +73,16 @@ def _run(
 ) -> Iterator[tuple[str, list[int], float, int]]:
     """Yield the kind, a group, the bytes sent and the count of each collective of a computation."""
     for line in bodies.get(name, ()):
-        if found := _COLLECTIVE.search(line):
+        if matched := _COLLECTIVE.search(line):
             group = _group(line, partitions)
             if len(group) > 1:
-                size = _bytes(found[1])
-                yield found[2], group, _sent(found[2], size, len(group), bool(found[3])), times
+                size = _bytes(matched[1])
+                yield (
+                    matched[2],
+                    group,
+                    _sent(matched[2], size, len(group), bool(matched[3])),
+                    times,
+                )
             continue  # it only calls its reduction
         trips = _TRIPS.search(line)
         inner = times * int(trips[1]) if trips else times
@@ -94,15 +99,15 @@ def _group(line: str, partitions: int) -> list[int]:
     Raises:
       ValueError: if their notation is unknown.
     """
-    if found := _LISTED.search(line):
-        return [int(number) for number in found[1].split(",")]
-    if found := _COUNTED.search(line):
-        return _numbers(found[2], found[3])[: int(found[1].split(",")[-1])].tolist()
-    if found := _MESH.search(line):
-        places = _along(found[1], found[4])
-        return (_numbers(found[2], found[3])[places] if found[2] else places).tolist()
-    if found := _PAIRS.search(line):
-        pairs = [sorted(map(int, pair.split(","))) for pair in found[1].strip("{}").split("},{")]
+    if matched := _LISTED.search(line):
+        return [int(number) for number in matched[1].split(",")]
+    if matched := _COUNTED.search(line):
+        return _numbers(matched[2], matched[3])[: int(matched[1].split(",")[-1])].tolist()
+    if matched := _MESH.search(line):
+        places = _along(matched[1], matched[4])
+        return (_numbers(matched[2], matched[3])[places] if matched[2] else places).tolist()
+    if matched := _PAIRS.search(line):
+        pairs = [sorted(map(int, pair.split(","))) for pair in matched[1].strip("{}").split("},{")]
         first, last = max(pairs, key=lambda pair: pair[1] - pair[0])
         return sorted({first, last})
     if _ALL.search(line):
@@ -132,9 +137,9 @@ def _along(mesh: str, axes: str) -> np.ndarray:
 
 def _bytes(result: str) -> int:
     """Return the size of a result, one array or several; each `pred` takes a byte."""
-    found = _ARRAY.findall(result)
+    arrays = _ARRAY.findall(result)
     sizes = [
-        math.prod(int(n) for n in shape.split(",") if n) * int(bits) for _, bits, shape in found
+        math.prod(int(n) for n in shape.split(",") if n) * int(bits) for _, bits, shape in arrays
     ]
     return sum(sizes) // 8 + sum(
         math.prod(int(n) for n in shape.split(",") if n)

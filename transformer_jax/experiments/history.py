@@ -99,11 +99,11 @@ def commit() -> str | None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, this package and the libraries that its results depend on."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in ("transformer-jax", *_LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def machine() -> dict[str, Any]:

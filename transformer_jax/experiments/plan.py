@@ -172,19 +172,19 @@ def _tpu_lines(experiment: Experiment, libtpu: str | None, cost: Cost) -> Iterat
         count = math.prod(int(side) for side in topology.partition(":")[2].split("x"))
         if -1 not in sizes and math.prod(sizes) not in (1, count):
             continue
-        found = compile_for_tpu(experiment, topology, libtpu)
-        if isinstance(found, Compiled) and found.peak_bytes <= chip.memory:
+        program = compile_for_tpu(experiment, topology, libtpu)
+        if isinstance(program, Compiled) and program.peak_bytes <= chip.memory:
             yield (
                 f"TPU: fits on {topology}, {count} chips of {gigabytes(chip.memory)}, compiled by "
-                f"libtpu: {_described(found)}"
+                f"libtpu: {_described(program)}"
             )
             products = cost.operations.products
             yield f"  {_cost(products * experiment.training.steps, chip, count)}"
-            yield from (f"  {line}" for line in exchanged(found.collectives))
-            step = predict(products / count, found.collectives, chip)
+            yield from (f"  {line}" for line in exchanged(program.collectives))
+            step = predict(products / count, program.collectives, chip)
             yield f"  {described(topology, count, step)}"
             return
-        reason = found if isinstance(found, str) else f"needs {gigabytes(found.peak_bytes)}"
+        reason = program if isinstance(program, str) else f"needs {gigabytes(program.peak_bytes)}"
         yield f"TPU: does not run on {topology}: {reason}"
 
 

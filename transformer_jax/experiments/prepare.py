@@ -67,8 +67,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     else:
         taken = warm_start.tokenizers_of(experiment, train)
         symbols = experiment.objective.symbols
-        given = train.src, train.tgt, codecs, symbols, experiment.src
-        tokenizers = taken or train_pair(tokenizer, *given)
+        columns = train.src, train.tgt, codecs, symbols, experiment.src
+        tokenizers = taken or train_pair(tokenizer, *columns)
     if isinstance(tokenizers.src, VectorCodec):
         tokenizers.src.check_read_by(experiment.model)
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt
@@ -160,14 +160,14 @@ def _part_of(
     """Return the index of the part of data.train that each item comes from."""
     train = experiment.data.train
     named = experiment.objective.of_parts(train).values()
-    found = [
+    columns = [
         np.array([train.index(part) for part in parts])[mixing.part_of(corpus.sizes, *stores)]
         for parts, corpus, stores in zip(
             named, corpora.values(), zip(members_of(text), members_of(items), strict=True),
             strict=True,
         )
     ]  # fmt: skip
-    return np.concatenate(found)
+    return np.concatenate(columns)
 
 
 def _tasks(items: TokenStore, corpora: dict[str, Corpus], chosen: np.ndarray) -> list[str]:

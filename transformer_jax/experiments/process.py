@@ -25,8 +25,8 @@ def use_every_core() -> None:
     Call it before anything is computed; it has no effect on accelerators, or if the number of
     devices is already set.
     """
-    given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not forced and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
         jax.config.update("jax_num_cpu_devices", min(4, len(cores())))
 
 

@@ -69,15 +69,15 @@ def notes_and_warnings(
     """
     sides = [("source", tokenizers.src, train.src)] if len(train.src) else []
     sides.append(("target", tokenizers.tgt, train.tgt))
-    found = {
+    of_sides = {
         name: kept(codec, texts)
         for name, codec, texts in sides
         if not isinstance(codec, VectorCodec) and codec.special and len(texts)
     }
-    notes, warnings = _of_unknown(experiment, found)
+    notes, warnings = _of_unknown(experiment, of_sides)
     objective = experiment.objective
-    if "target" in found and (objective.translates or objective.record.prompt):
-        both = {"training": found["target"], "validation": kept(tokenizers.tgt, held_out.tgt)}
+    if "target" in of_sides and (objective.translates or objective.record.prompt):
+        both = {"training": of_sides["target"], "validation": kept(tokenizers.tgt, held_out.tgt)}
         for change in sorted({*both["training"].changed, *both["validation"].changed}):
             line, often = _of_change(experiment, change, both)
             (warnings if often else notes).append(line)

@@ -79,37 +79,37 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     """
     init = experiment.init
     loaded = _load(init)
-    given: dict[str, np.ndarray] = {}
+    sources: dict[str, np.ndarray] = {}
     owner: dict[str, TrainedModel] = {}
     for theirs in loaded:
         arrays = _flat(theirs.params)
         # Those with a rename first: others that already have the new name must not precede them.
         for name in sorted(arrays, key=lambda name: _renamed(name, init.rename, {}) == name):
-            mine = _renamed(name, init.rename, given)
-            if mine not in given:
-                given[mine], owner[mine] = arrays[name], theirs
+            mine = _renamed(name, init.rename, sources)
+            if mine not in sources:
+                sources[mine], owner[mine] = arrays[name], theirs
     ours, axes = flatten_dict(state.params, sep="/"), _axes(experiment, tokenizers)
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     taken: list[str] = []
     resized: list[str] = []
     fresh: list[str] = []
     for name, leaf in ours.items():
-        if name not in given or not matches(init.take, name):
-            found[name] = leaf
+        if name not in sources or not matches(init.take, name):
+            leaves[name] = leaf
             fresh.append(name)
             continue
         pairs = owner[name].tokenizers, tokenizers
         codecs = [_codec(name, axes[name], pair) for pair in pairs]
-        array, how = _fit(name, given[name], leaf, (codecs[0], codecs[1]), experiment.seed)
-        found[name] = jax.device_put(array.astype(leaf.dtype), leaf.sharding)
+        array, how = _fit(name, sources[name], leaf, (codecs[0], codecs[1]), experiment.seed)
+        leaves[name] = jax.device_put(array.astype(leaf.dtype), leaf.sharding)
         (resized if how else taken).append(f"{name} {how}".strip())
     if not taken and not resized:
         raise UserError(
             f"config.init.source={init.source!r}: has no parameter with a matching name; it has "
-            f"{', '.join(_groups(given))}, and this model {', '.join(_groups(ours))}: see "
+            f"{', '.join(_groups(sources))}, and this model {', '.join(_groups(ours))}: see "
             "config.init.take and config.init.rename"
         )
-    left = [name for name in given if name not in ours or not matches(init.take, name)]
+    left = [name for name in sources if name not in ours or not matches(init.take, name)]
     places = [f"{x.path}, step {', '.join(map(str, x.steps))}" for x in loaded]
     lines = [f"parameters initialised from {' and '.join(places)}:"]
     for what, named in (("taken", taken), ("new", fresh), ("not taken", left)):
@@ -117,7 +117,7 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     if isinstance(tokenizers.src, Imported):
         lines.append(f"  {reads(tokenizers.src, experiment.model.architecture)}")
     lines += [f"  resized: {line}" for line in resized]
-    params = unflatten_dict(found, sep="/")
+    params = unflatten_dict(leaves, sep="/")
     average = None if state.average is None else jax.tree.map(np.array, params)
     if average is not None:  # separate arrays: a step donates both
         average = jax.tree.map(lambda x, y: jax.device_put(x, y.sharding), average, params)
@@ -167,8 +167,8 @@ def _renamed(name: str, rename: Sequence[str], given: Mapping[str, Any]) -> str:
     """Return a parameter's name here: from the first entry whose name is not taken yet."""
     for entry in rename:
         there, here = entry.split("=")
-        if name.startswith(there) and (found := here + name.removeprefix(there)) not in given:
-            return found
+        if name.startswith(there) and (moved := here + name.removeprefix(there)) not in given:
+            return moved
     return name
 
 
@@ -221,10 +221,10 @@ def _by_pieces(array: np.ndarray, theirs: Codec, ours: Codec, seed: int) -> tupl
     places = {piece: row for row, piece in enumerate(theirs.pieces(range(theirs.size)))}
     rows = [places.get(piece) for piece in ours.pieces(range(ours.size))]
     noise = np.random.default_rng([seed, ours.size]).normal(size=(ours.size, *array.shape[1:]))
-    found = array.mean(0) + _NOISE * array.std(0) * noise
+    table = array.mean(0) + _NOISE * array.std(0) * noise
     known = [number for number, row in enumerate(rows) if row is not None]
-    found[known] = array[[row for row in rows if row is not None]]
-    return found, f"{theirs.size:,} -> {ours.size:,} pieces, {len(known):,} of them known"
+    table[known] = array[[row for row in rows if row is not None]]
+    return table, f"{theirs.size:,} -> {ours.size:,} pieces, {len(known):,} of them known"
 
 
 def _sizes(array: Any) -> str:

@@ -60,5 +60,5 @@ class Autoencoder(Encoder):
         x = x if self.code_norm is None else self.code_norm(x)
         view = self_view(pos, seg, "all", single=self.single)
         x = self.decoder(self.dropout(x, train), view, train)
-        found = self.pixels(x)
-        return found.astype(jnp.promote_types(found.dtype, jnp.float32))
+        pixels = self.pixels(x)
+        return pixels.astype(jnp.promote_types(pixels.dtype, jnp.float32))

@@ -67,8 +67,8 @@ class Core(nn.Module):
 
     def logits(self, x: Float[Array, "B T D"], short: Shortlist | None) -> Float[Array, "B T K"]:
         """Return the logits of the next token, over a shortlist if there is one."""
-        found = self.predicted(x)
-        return (found if short is None else found._replace(head=short)).logits()
+        output = self.predicted(x)
+        return (output if short is None else output._replace(head=short)).logits()
 
     @nn.nowrap
     def new_stem(self, begun: bool) -> Stem | None:

@@ -37,12 +37,12 @@ class OneWay(nn.Module):
 
     def __call__(self, x: Float[Array, "B S D"], side: Side, drop: Any) -> list[Array]:
         """Return the input of the first layer, and the output of each."""
-        view, found = self_view(side.pos, side.seg, "causal"), [x]
+        view, layers = self_view(side.pos, side.seg, "causal"), [x]
         for number, layer in enumerate(self.layer):
             y = layer.mix(x, view, False)[0]
             x = x + drop(y) if number else drop(y)
-            found.append(x)
-        return found
+            layers.append(x)
+        return layers
 
 
 class Mixture(nn.Module):
@@ -96,12 +96,12 @@ class Elmo(Core):
         src = batch.src
         assert src is not None
         forward, backward = self.read(src, train)
-        found = {}
+        outputs = {}
         if "tokens" in self.predicts:
-            found["tokens"] = self.predicted(forward[-1])
-            found["backward"] = self.predicted(backward[-1])
+            outputs["tokens"] = self.predicted(forward[-1])
+            outputs["backward"] = self.predicted(backward[-1])
         if not chosen(self):
-            return found
+            return outputs
         pairs = zip(forward, backward, strict=True)
         features = self.dropout(self.mixture([jnp.stack(pair, axis=2) for pair in pairs]), train)
         places = features.reshape(*features.shape[:2], -1)
@@ -113,8 +113,8 @@ class Elmo(Core):
             pooled = self.dropout(jnp.tanh(self.pooler(pooled)), train)
         for name in chosen(self):
             hidden = pooled if HEADS[name].of == "text" else places
-            found[name] = Output(hidden, getattr(self, f"{name}_head")())
-        return found
+            outputs[name] = Output(hidden, getattr(self, f"{name}_head")())
+        return outputs
 
     def read(self, side: Side, train: bool) -> tuple[list[Array], list[Array]]:
         """Return the input and output of the layers at each position, for both directions."""

@@ -150,10 +150,10 @@ class Encoder(Network):
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src
         assert src is not None
-        memory, found = self.encode(src, train), {}
+        memory, outputs = self.encode(src, train), {}
         x = memory.hidden
         if "tokens" in self.predicts:
-            found["tokens"] = self.predicted(x)
+            outputs["tokens"] = self.predicted(x)
         if self.asks("text"):
             assert batch.tgt is not None
             pooled = pool(memory, batch.tgt, self.config.pooling)
@@ -164,17 +164,17 @@ class Encoder(Network):
             hidden = pooled if kind == "text" else self.dropout(x, train)
             if kind == "squares":
                 assert batch.tgt is not None
-                found[name] = head(memory._replace(hidden=hidden), src, batch.tgt)
+                outputs[name] = head(memory._replace(hidden=hidden), src, batch.tgt)
                 continue
-            found[name] = Output(hidden, head := head())
+            outputs[name] = Output(hidden, head := head())
             if kind == "ends":
                 assert batch.tgt is not None
-                found[name] = Pointed(pointed(head.logits(hidden), memory, batch.tgt), head)
+                outputs[name] = Pointed(pointed(head.logits(hidden), memory, batch.tgt), head)
             if kind == "path":
-                found[name] = Pointed(silenced(head.logits(hidden), memory.seg), head)
+                outputs[name] = Pointed(silenced(head.logits(hidden), memory.seg), head)
         if "forecast" in self.predicts:
-            found["forecast"] = self.forecast_head(x, src.inputs)
-        return found
+            outputs["forecast"] = self.forecast_head(x, src.inputs)
+        return outputs
 
     def encode(self, side: Side | None, train: bool) -> Memory:
         """Return the hidden state of each position of the source."""

@@ -49,8 +49,8 @@ class EncoderDecoder(Network):
         """Return the encoder's output."""
         assert side is not None
         x, pos, seg = self.entered(side)
-        given = self.src_positions, self.src_input_norm
-        x = self.embedded(lambda _: x, *given, side.inputs, pos, pos.shape[1], train)
+        layers = self.src_positions, self.src_input_norm
+        x = self.embedded(lambda _: x, *layers, side.inputs, pos, pos.shape[1], train)
         x = self.encoder(x, self_view(pos, seg, "all", single=self.single), train)
         return Memory(x, pos, seg)
 

@@ -89,7 +89,7 @@ def without(config: ModelConfig) -> ModelConfig:
 
 def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
     """Return boxed parameters with A and B next to the matrices of `config.lora_maps`."""
-    found = {}
+    adapted = {}
     for number, (name, part) in enumerate(sorted(params.items())):
         here = jax.random.fold_in(key, number)
         map_name = name.removeprefix("src_").removeprefix("tgt_")  # of separate embeddings
@@ -101,8 +101,8 @@ def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
             else:
                 box = part[matrix.removeprefix(f"{name}/")]
                 part = part | _beside(box, roles[matrix], config.lora_rank, here)
-        found[name] = part
-    return found
+        adapted[name] = part
+    return adapted
 
 
 def _adapts(role: Role) -> bool:

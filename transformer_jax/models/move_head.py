@@ -96,13 +96,13 @@ def cells() -> np.ndarray:
     """Return the place in the scores of each move's goal: one of 64 squares, or of the 16 on the
     last rank and the first for each piece to be promoted to.
     """
-    found = []
+    numbers = []
     for move in moves.all_moves():
         start, goal = square(move[:2]), square(move[2:4])
         if move[4:]:
             goal = 64 + 16 * _PIECES.index(move[4]) + (goal if goal < 8 else goal - 48)
-        found.append(_ROW * start + goal)
-    return np.array(found, np.int32)
+        numbers.append(_ROW * start + goal)
+    return np.array(numbers, np.int32)
 
 
 @cache
@@ -123,7 +123,7 @@ def crossed() -> np.ndarray:
     direction, [512 C].
     """
     ways = [(rank, file) for rank in (-1, 0, 1) for file in (-1, 0, 1) if rank or file]
-    found = np.zeros((64, len(ways), len(moves.all_moves())), np.float32)
+    table = np.zeros((64, len(ways), len(moves.all_moves())), np.float32)
     for number, move in enumerate(moves.all_moves()):
         start, goal = square(move[:2]), square(move[2:4])
         rank, file = goal // 8 - start // 8, goal % 8 - start % 8
@@ -131,8 +131,8 @@ def crossed() -> np.ndarray:
         if 0 in (rank, file) or abs(rank) == abs(file):  # not a knight's
             way = rank // length, file // length
             for i in range(1, length):
-                found[start + i * (8 * way[0] + way[1]), ways.index(way), number] = 1
-    return found.reshape(-1, found.shape[-1])
+                table[start + i * (8 * way[0] + way[1]), ways.index(way), number] = 1
+    return table.reshape(-1, table.shape[-1])
 
 
 @cache

@@ -103,8 +103,8 @@ class Network(Core):
         self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: Size, train: bool
     ) -> Float[Array, "B T D"]:
         """Return the decoder's input; positions are below the static `limit`."""
-        given = self.tgt_embedding, self.tgt_positions, self.tgt_input_norm
-        return self.embedded(*given, ids, pos, limit, train)
+        layers = self.tgt_embedding, self.tgt_positions, self.tgt_input_norm
+        return self.embedded(*layers, ids, pos, limit, train)
 
     def _embed_new(self, ids: Int[Array, "B T"], slots: Slots) -> Float[Array, "B T D"]:
         """Return the input of a search; tokens beyond the limit are dropped but still embedded."""

@@ -45,20 +45,20 @@ class Perceiver(Encoder):
         self.set_heads()
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
-        src, found = batch.src, {}
+        src, outputs = batch.src, {}
         assert src is not None
         memory = self.encode(src, train)
         if "tokens" in self.predicts:
             queries = self.query_positions.embed(jnp.asarray(src.pos), src.pos.shape[1])
-            found["tokens"] = self.predicted(self._answered(queries, src, memory, train))
+            outputs["tokens"] = self.predicted(self._answered(queries, src, memory, train))
         for name in chosen(self):
             assert batch.tgt is not None
             queries = jnp.broadcast_to(
                 self.class_query, (*batch.tgt.pos.shape, len(self.class_query))
             )
             hidden = self.dropout(self._answered(queries, batch.tgt, memory, train), train)
-            found[name] = Output(hidden, getattr(self, f"{name}_head")())
-        return found
+            outputs[name] = Output(hidden, getattr(self, f"{name}_head")())
+        return outputs
 
     def encode(self, side: Side | None, train: bool) -> Memory:
         """Return the latents after all layers, with their indices as positions."""

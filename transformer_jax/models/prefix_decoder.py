@@ -73,8 +73,8 @@ class PrefixDecoder(Network):
         here = jnp.pad(here, ((0, 0), (1, 0)), mode="edge")
         place = jnp.where(here > 0, jnp.arange(1 + each)[None], 0)
         x, place, here = self.entered(Side(pictures, place, here))
-        given = self.src_positions, self.src_input_norm
-        x = self.embedded(lambda _: x, *given, pictures, place, place.shape[1], train)
+        layers = self.src_positions, self.src_input_norm
+        x = self.embedded(lambda _: x, *layers, pictures, place, place.shape[1], train)
         x = self.encoder(x, self_view(place, here, "all", single=self.single), train)
         x = self.connector(x[:, 1:]).reshape(rows, length + more, -1)[:, :length]
         return Memory(x, pos, seg)
@@ -95,8 +95,8 @@ class PrefixDecoder(Network):
         self, x: Float[Array, "B S D"], pos: Int[Array, "B S"], limit: int, train: bool
     ) -> Float[Array, "B S D"]:
         """Return the decoder's input for vectors, with positions added."""
-        given = self.tgt_positions, self.tgt_input_norm
-        return self.embedded(lambda _: x, *given, x, pos, limit, train)
+        layers = self.tgt_positions, self.tgt_input_norm
+        return self.embedded(lambda _: x, *layers, x, pos, limit, train)
 
     @nn.nowrap
     def context(self, side: Side) -> Batch:

@@ -103,8 +103,8 @@ class RecurrentTranslator(Core):
         kept = self.dropout(kept.reshape(y.shape[0], -1, y.shape[2]), train).reshape(kept.shape)
         tokens = y, jnp.broadcast_to(tgt.pos, y.shape[:2]), kept
         first = self.decoder.begin(summary)
-        (found, _), _ = trailed(self.decoder.step(source), first, tokens)
-        return {"tokens": self.predicted(self.decoder.predict(found, y))}
+        (outputs, _), _ = trailed(self.decoder.step(source), first, tokens)
+        return {"tokens": self.predicted(self.decoder.predict(outputs, y))}
 
     def read(self, src: Side, train: bool) -> tuple[Float[Array, "B S D"], Float[Array, "B D"]]:
         """Return the encoder's output at each position of the source, and a summary of the whole
@@ -166,8 +166,8 @@ class RecurrentTranslator(Core):
         kept = jnp.ones((*y.shape[:2], self.config.num_decoder_layers, y.shape[2]), y.dtype)
         current = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), state.decoder.current())
         tokens = y, each(pos), kept
-        (found, weights), trail = trailed(self.decoder.step(source), current, tokens)
-        x = self.decoder.predict(found, y).reshape(batch, width * new, -1)
+        (outputs, weights), trail = trailed(self.decoder.step(source), current, tokens)
+        x = self.decoder.predict(outputs, y).reshape(batch, width * new, -1)
         logits = self.logits(x, state.shortlist)
         trail = jax.tree.map(lambda x: x.reshape(batch, width, *x.shape[1:]), trail)
         looks = self.config.source_attention != "none"

@@ -215,7 +215,7 @@ class Stack(nn.Module):
         cross_view: View | None = None,
     ) -> Float[Array, "B T D"]:
         """Return the output for whole sequences: encoding, or teacher forcing."""
-        view = self.relative_positions.look(view)
+        view = self.relative_positions(view)
         places = view.q_pos, view.k_pos.shape[1]
         enter = self.sharing.enter(self.config, *places, self.num_layers)
 
@@ -259,7 +259,7 @@ class Stack(nn.Module):
         cross_view: View | None,
     ) -> tuple[Float[Array, "B Q D"], list[Any], list[Float[Array, "B N Q S"] | None]]:
         """Return the output for new tokens, and caches and cross-attention weights by layer."""
-        slots = slots._replace(view=self.relative_positions.look(slots.view))
+        slots = slots._replace(view=self.relative_positions(slots.view))
         enter = self.sharing.enter(self.config, slots.view.q_pos, slots.limit, self.num_layers)
         layers = zip(self._applied(), caches, itertools.cycle(memories), strict=False)
         x = self.residual.begin(x)

@@ -47,8 +47,8 @@ class TwoStream(Decoder):
             return jnp.broadcast_to(vector, (*ids.shape, self.config.d_model))
 
         length = side.inputs.shape[1]
-        given = same_everywhere, self.tgt_positions, None, side.inputs, side.pos
-        return self.embedded(*given, length, train)
+        arguments = same_everywhere, self.tgt_positions, None, side.inputs, side.pos
+        return self.embedded(*arguments, length, train)
 
     @nn.nowrap
     def stepper(self, params: object) -> None:

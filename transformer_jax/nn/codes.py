@@ -46,8 +46,8 @@ class Codes(nn.Module):
         stop = jax.lax.stop_gradient
         moved = jnp.square(stop(near) - code).sum(-1)
         committed = jnp.square(near - stop(code)).sum(-1)
-        found = self.leave(near + stop(code - near))
-        return Coded(found, moved + self.config.commitment * committed)
+        decoded = self.leave(near + stop(code - near))
+        return Coded(decoded, moved + self.config.commitment * committed)
 
     def of(self, x: Float[Array, "B S D"]) -> Int[Array, "B S"]:
         """Return the index of each position's code."""

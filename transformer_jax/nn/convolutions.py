@@ -93,7 +93,7 @@ class ConvolutionModule(nn.Module):
         half, length = len(self.depthwise) // 2, x.shape[1]
         padded = at_least_float32(jnp.pad(x, ((0, 0), (half, half), (0, 0))))
         kernel = at_least_float32(self.depthwise)
-        found = jnp.zeros((), padded.dtype)
+        summed = jnp.zeros((), padded.dtype)
         for place in range(len(self.depthwise)):
-            found += kernel[place].reshape(1, 1, -1) * padded[:, place : place + length]
-        return found.astype(x.dtype)
+            summed += kernel[place].reshape(1, 1, -1) * padded[:, place : place + length]
+        return summed.astype(x.dtype)

@@ -219,8 +219,8 @@ class Experts(nn.Module):
         outward = *count, c.d_ff, c.d_model, ("mlp", "embed"), self.dtype, bias, OUTWARD
         self.down = Maps(*outward)
         width = c.shared_experts * c.d_ff
-        given = c.d_model, width, c.activation, 0.0, self.dtype, bias
-        self.shared = FeedForward(*given) if width else None
+        arguments = c.d_model, width, c.activation, 0.0, self.dtype, bias
+        self.shared = FeedForward(*arguments) if width else None
 
     def __call__(
         self, x: Float[Array, "B T D"], train: bool, real: Bool[Array, "B T"]

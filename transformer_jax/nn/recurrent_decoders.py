@@ -85,10 +85,10 @@ class RecurrentDecoder(nn.Module):
 
         return [layer(cell, kind) for cell, kind in zip(self.cells, self.kinds, strict=True)]
 
-    def looked(self) -> Any:
+    def attend(self) -> Any:
         """Return the attention of a query; without attention, a function that returns zeros."""
         if self.attention is not None:
-            return self.attention.look()
+            return self.attention.attend()
         return lambda query, position, source: (0 * query, jnp.zeros(source.seg.shape, query.dtype))
 
 
@@ -124,7 +124,7 @@ class Luong(RecurrentDecoder):
 
     def step(self, source: Source) -> Step:
         """See RecurrentDecoder."""
-        layers, look, feeding = self.layers(), self.looked(), self.config.input_feeding
+        layers, attend, feeding = self.layers(), self.attend(), self.config.input_feeding
         join = None if self.attention is None else self.join.kernel
 
         def step(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
@@ -133,7 +133,7 @@ class Luong(RecurrentDecoder):
             new, x = _climb(layers, states, x, kept)
             if join is None:
                 return (new, x), (x, jnp.zeros(source.seg.shape, x.dtype))
-            context, weights = look(x, position, source)
+            context, weights = attend(x, position, source)
             both = jnp.stack([context, x.astype(context.dtype)], axis=1)
             here = join.astype(self.dtype)  # so that its gradient is summed in its own dtype
             out = jnp.tanh(jnp.einsum("BPD,PDE->BE", both, here, preferred_element_type=x.dtype))
@@ -173,12 +173,12 @@ class Bahdanau(RecurrentDecoder):
 
     def step(self, source: Source) -> Step:
         """See RecurrentDecoder."""
-        layers, look, attends = self.layers(), self.looked(), self.attention is not None
+        layers, attend, attends = self.layers(), self.attend(), self.attention is not None
 
         def step(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, carried), (y, position, kept) = state, token
             top = states[-1][0] if isinstance(states[-1], tuple) else states[-1]
-            context, weights = look(top, position, source)
+            context, weights = attend(top, position, source)
             context = context if attends else carried
             x = jnp.concatenate([y, context.astype(y.dtype)], axis=-1)
             new, x = _climb(layers, states, x, kept)
@@ -205,7 +205,7 @@ class Gnmt(RecurrentDecoder):
 
     def step(self, source: Source) -> Step:
         """See RecurrentDecoder."""
-        layers, look = self.layers(), self.looked()
+        layers, attend = self.layers(), self.attend()
 
         def step(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, context), (y, position, kept) = state, token
@@ -214,7 +214,7 @@ class Gnmt(RecurrentDecoder):
                 own, out = layer(own, jnp.concatenate([x, context.astype(x.dtype)], axis=-1))
                 out = out * kept[:, number]
                 if number == 0:
-                    context, weights = look(out, position, source)
+                    context, weights = attend(out, position, source)
                     context = context.astype(out.dtype)
                 x = out + x.astype(out.dtype) if number > 1 else out
                 new.append(own)

@@ -76,7 +76,7 @@ class NoRelativePositions(nn.Module):
     # Whether the paper shares one set of parameters among all layers of a stack.
     shared: ClassVar[bool] = True
 
-    def look(self, view: View) -> View:
+    def __call__(self, view: View) -> View:
         """Return the view with `rotate`, `bias` or `values` set."""
         return view
 
@@ -91,7 +91,7 @@ class Rope(NoRelativePositions):
 
     interleaved: ClassVar[bool] = False
 
-    def look(self, view: View) -> View:
+    def __call__(self, view: View) -> View:
         """See NoRelativePositions."""
         half = self.config.rotated_channels // 2
         scaling = pick(ROPE_SCALINGS, self.config.rope_scaling, "config.model.rope_scaling")
@@ -132,7 +132,7 @@ class Alibi(NoRelativePositions):
     In an encoder, unlike in the paper, distance counts in both directions.
     """
 
-    def look(self, view: View) -> View:
+    def __call__(self, view: View) -> View:
         """See NoRelativePositions."""
         slopes = alibi_slopes(self.config.num_heads)
 

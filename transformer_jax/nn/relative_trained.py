@@ -20,7 +20,7 @@ class Toeplitz(NoRelativePositions):
     """A trained number for each head and distance, added to scores: b_h[clip(j - i, -k, k)]."""
 
     @nn.compact
-    def look(self, view: View) -> View:
+    def __call__(self, view: View) -> View:
         """See NoRelativePositions."""
         rows = at_least_float32(self.rows(view.bidirectional))
 
@@ -86,7 +86,7 @@ class Shaw(NoRelativePositions):
     shared: ClassVar[bool] = False
 
     @nn.compact
-    def look(self, view: View) -> View:
+    def __call__(self, view: View) -> View:
         """See NoRelativePositions."""
         keys = self.table("keys", self.config.key_size)
 
@@ -109,7 +109,7 @@ class ShawValues(Shaw):
     """Trained vectors for distances, one set added to keys and one to values, as in the paper."""
 
     @nn.compact
-    def look(self, view: View) -> View:
+    def __call__(self, view: View) -> View:
         """See NoRelativePositions."""
         table = self.table("values", self.config.value_size)
 
@@ -119,7 +119,7 @@ class ShawValues(Shaw):
             each = _product("BNTS,BTRS->BNTR", weights, here).astype(weights.dtype)
             return _product("BNTR,RH->BNTH", each, table.astype(weights.dtype))
 
-        return replace(super().look(view), values=values)
+        return replace(super().__call__(view), values=values)
 
 
 class XLNet(NoRelativePositions):
@@ -135,7 +135,7 @@ class XLNet(NoRelativePositions):
     shared: ClassVar[bool] = False
 
     @nn.compact
-    def look(self, view: View) -> View:
+    def __call__(self, view: View) -> View:
         """See NoRelativePositions."""
         c = self.config
         heads, names = (c.num_heads, c.key_size), ("heads", "head_dim")

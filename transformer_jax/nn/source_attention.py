@@ -23,7 +23,7 @@ class Source(NamedTuple):
 
 
 # A query [B D], its position [B] and the source -> the context [B D] and the weights [B S].
-Look = Callable[[Array, Array, Source], tuple[Array, Array]]
+Attend = Callable[[Array, Array, Source], tuple[Array, Array]]
 
 
 class Dot(nn.Module):
@@ -38,15 +38,15 @@ class Dot(nn.Module):
         """Return the source in the form that queries read."""
         return Source(values, values, seg)
 
-    def look(self) -> Look:
+    def attend(self) -> Attend:
         """Return the attention of a query as a function that holds the parameters."""
         weights = self.weights()
 
-        def look(query: Array, position: Array, source: Source) -> tuple[Array, Array]:
-            found = weights(query, position, source)
-            return jnp.einsum("BS,BSD->BD", found.astype(self.dtype), source.values), found
+        def attend(query: Array, position: Array, source: Source) -> tuple[Array, Array]:
+            shares = weights(query, position, source)
+            return jnp.einsum("BS,BSD->BD", shares.astype(self.dtype), source.values), shares
 
-        return look
+        return attend
 
     def weights(self) -> Callable[[Array, Array, Source], Array]:
         """Return (query, position, source) -> weights [B S]."""
@@ -115,12 +115,12 @@ class MultiHeadAdditive(General):
         """See Dot."""
         return Source(self.value(values), self.key(values), seg)
 
-    def look(self) -> Look:
+    def attend(self) -> Attend:
         """See Dot."""
         query, score, outward, dtype = self.query, self.score, self.outward, self.dtype
         heads = self.config.num_heads
 
-        def look(asked: Array, position: Array, source: Source) -> tuple[Array, Array]:
+        def attend(asked: Array, position: Array, source: Source) -> tuple[Array, Array]:
             mapped = asked.astype(dtype) @ query.astype(dtype)
             hidden = jnp.tanh(at_least_float32(mapped[:, None] + source.keys)) * score[None, None]
             scores = hidden.reshape(*hidden.shape[:2], heads, -1).sum(-1)
@@ -130,7 +130,7 @@ class MultiHeadAdditive(General):
             mixed = jnp.einsum("BNS,BSNH->BNH", weights.astype(dtype), values)
             return mixed.reshape(mapped.shape) @ outward.astype(dtype), weights.mean(1)
 
-        return look
+        return attend
 
 
 class LocalMonotonic(General):
@@ -180,8 +180,8 @@ class LocalPredictive(General):
             share = jax.nn.sigmoid(jnp.tanh(query @ kernel) @ place)
             away = jnp.arange(source.seg.shape[1])[None] - (length * share)[:, None]
             near = (jnp.abs(away) <= reach) & (source.seg > 0)
-            found = _softmax(scores(query, source), near)
-            return found * jnp.exp(-((2 * away / reach) ** 2) / 2)
+            shares = _softmax(scores(query, source), near)
+            return shares * jnp.exp(-((2 * away / reach) ** 2) / 2)
 
         return weights
 

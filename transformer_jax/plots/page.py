@@ -30,10 +30,10 @@ def render(report: dict[str, Any]) -> str:
     library, smaller = _script(_library()), {**report, "left_out": 0}
     page = _filled(smaller, library)
     while len(page.encode()) > MOST_BYTES:
-        found = _smaller(smaller)
-        if found is None:
+        next_smaller = _smaller(smaller)
+        if next_smaller is None:
             break
-        smaller, page = found, _filled(found, library)
+        smaller, page = next_smaller, _filled(next_smaller, library)
     return page
 
 

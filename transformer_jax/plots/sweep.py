@@ -79,7 +79,7 @@ def _against(rows: Sequence[Any]):
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    column = next((found for title in TITLES if (found := _score_column(rows, title))), None)
+    column = next((best for title in TITLES if (best := _score_column(rows, title))), None)
     if column is None:
         raise UserError("--plot: no point has a score yet")
     fields = list(rows[0].settings) or ["seed"]

@@ -38,9 +38,9 @@ def draw(words: Sequence[str], trees: Sequence[tuple[str, Sequence[tuple[str, in
 
 def _levels(brackets: Sequence[tuple[str, int, int]]) -> list[int]:
     """Return the level of each bracket: above all earlier ones inside it."""
-    found: list[int] = []
+    levels: list[int] = []
     for place, (_, first, behind) in enumerate(brackets):
-        inside = [found[i] for i, (_, a, b) in enumerate(brackets[:place])
+        inside = [levels[i] for i, (_, a, b) in enumerate(brackets[:place])
                   if first <= a and b <= behind]  # fmt: skip
-        found.append(1 + max(inside, default=0))
-    return found
+        levels.append(1 + max(inside, default=0))
+    return levels

@@ -40,7 +40,7 @@ def words_found(systems: Sequence[Rows]) -> list[dict[str, Any]]:
     rows = []
     for number, system in enumerate(systems):
         total: Counter[int] = Counter()
-        found: Counter[int] = Counter()
+        hits: Counter[int] = Counter()
         for row in system:
             left = Counter(words(row["hypothesis"]))
             for word, seen in zip(words(row["reference"]), row.get("seen", ()), strict=False):
@@ -48,10 +48,10 @@ def words_found(systems: Sequence[Rows]) -> list[dict[str, Any]]:
                 total[group] += 1
                 if left[word] > 0:
                     left[word] -= 1
-                    found[group] += 1
+                    hits[group] += 1
         rows += [
             {"system": number, "group": group, "label": _label(_COUNTS, group), "count": count,
-             "found": round(100 * found[group] / count, 2)}
+             "found": round(100 * hits[group] / count, 2)}
             for group, count in sorted(total.items())
         ]  # fmt: skip
     return rows

@@ -62,13 +62,13 @@ def testable(system: System) -> list[str]:
       UserError: if there are none.
     """
     known = units(system.kind, system.evaluation)
-    found = [name for name in system.scores if name in known]
-    if not found:
+    names = [name for name in system.scores if name in known]
+    if not names:
         raise UserError(
             f"{system.name}: has no score that can be tested; set --metric to one of "
             f"{', '.join(known)}"
         )
-    return found
+    return names
 
 
 def paired_tests(
@@ -103,7 +103,7 @@ def against_first(systems: Sequence[System], samples: int = 0) -> list[Result]:
     """Return the tests of every other system that can be compared with the first, on all scores
     that both have, from the rows that eval.py stored; see `paired_tests`.
     """
-    found = []
+    tests = []
     for other in systems[1:]:
         with contextlib.suppress(UserError):
             check([systems[0], other], None)
@@ -111,8 +111,8 @@ def against_first(systems: Sequence[System], samples: int = 0) -> list[Result]:
             for name in names if systems[0].rows and other.rows else ():
                 with contextlib.suppress(UserError):  # an older version did not store its parts
                     pair = [systems[0], other]
-                    found.append(paired_tests(pair, None, [name], samples=samples)[1])
-    return found
+                    tests.append(paired_tests(pair, None, [name], samples=samples)[1])
+    return tests
 
 
 def _tested(
@@ -154,11 +154,11 @@ def differences(
     """Return every sentence with the gain of `other` over `one`, the largest gain first."""
     sides = [_rows(system, references) for system in (one, other)]
     score, gain = _of_row(one, name), {**TRANSLATION, **PREDICTION}[name].gain
-    found = [
+    rows = [
         Difference(i, gain(score(b) - score(a)), a["reference"], a["hypothesis"], b["hypothesis"])
         for i, (a, b) in enumerate(zip(*sides, strict=True), 1)
     ]
-    return sorted(found, key=lambda row: -row.gain)
+    return sorted(rows, key=lambda row: -row.gain)
 
 
 def _of_row(system: System, name: str) -> Callable[[dict[str, Any]], float]:

@@ -26,7 +26,7 @@ def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
     Raises:
       UserError: if a file is damaged.
     """
-    found = []
+    rows = []
     for path in sorted(workdir.eval.glob("*.json")):
         try:
             written = json.loads(path.read_text(encoding="utf-8"))
@@ -36,13 +36,13 @@ def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
             decoding = decoding_of(written)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{path}: damaged; run eval.py again, or delete it") from None
-        found.append(
+        rows.append(
             {**kept, "exact_match": written.get("exact_match"),
              "length_ratio": float(lengths[1]) if lengths else None, "decoding": decoding,
              "evaluation": written.get("evaluation"), "references": written.get("references"),
              "sentences_file": str(path.with_suffix(".jsonl"))}
         )  # fmt: skip
-    return found
+    return rows
 
 
 def classes_of(found: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def unlike(one: EvaluationConfig, other: EvaluationConfig) -> str | None:
 
 def scored_split(workdirs: Sequence[WorkDir]) -> str:
     """Return "test" if that was scored or nothing was, else a split that was scored."""
-    scored = [found["split"] for workdir in workdirs for found in evaluations(workdir)]
+    scored = [evaluation["split"] for workdir in workdirs for evaluation in evaluations(workdir)]
     return "test" if "test" in scored or not scored else scored[0]
 
 

@@ -78,26 +78,26 @@ def blocks(units: Float[np.ndarray, "n k"], length: int) -> Float[np.ndarray, "m
 def _bootstrap(systems: Sequence[np.ndarray], score: Score, samples: int) -> np.ndarray:
     """Return the scores of each system on the same resamples [systems T]."""
     chance, count = np.random.default_rng(_SEED), len(systems[0])
-    found = []
+    parts = []
     for rows in _parts(samples or _DRAWS["bs"], count):
         places = chance.choice(count, (rows, count)) + count * np.arange(rows)[:, None]
         counts = np.bincount(places.ravel(), minlength=rows * count).reshape(rows, count)
-        found.append([score(counts.astype(np.float64), units) for units in systems])
-    return np.concatenate(found, axis=1)
+        parts.append([score(counts.astype(np.float64), units) for units in systems])
+    return np.concatenate(parts, axis=1)
 
 
 def _exchanged(one: np.ndarray, other: np.ndarray, score: Score, samples: int) -> np.ndarray:
     """Return the absolute differences of two systems whose units are swapped at random [T]."""
     chance, both = np.random.default_rng(_SEED), np.concatenate([one, other])
-    found = []
+    parts = []
     for rows in _parts(samples or _DRAWS["ar"], len(one)):
         kept = chance.integers(2, size=(rows, len(one)), dtype=bool)
         sides = (
             np.concatenate(x, axis=1).astype(np.float64) for x in ((kept, ~kept), (~kept, kept))
         )
         first, second = (score(side, both) for side in sides)
-        found.append(np.abs(first - second))
-    return np.concatenate(found)
+        parts.append(np.abs(first - second))
+    return np.concatenate(parts)
 
 
 def _parts(samples: int, count: int) -> Iterator[int]:

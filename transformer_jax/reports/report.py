@@ -136,13 +136,13 @@ def _scores(whole: Sequence[Run]) -> list[dict[str, Any]]:
 def _classes(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
     """Return the scores of each class and the confusion matrix of each run that has classes."""
     evaluations = [(run.name, run.evaluation(split)) for run in whole]
-    found = [(name, classes_of(row)) for name, row in evaluations if row is not None]
-    return [{"name": name, **classes} for name, classes in found if classes]
+    tables = [(name, classes_of(row)) for name, row in evaluations if row is not None]
+    return [{"name": name, **classes} for name, classes in tables if classes]
 
 
 def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
     """Return the examples of each run that have pictures."""
-    found = []
+    galleries = []
     for run in whole:
         evaluation = run.evaluation(split)
         rows = read_rows(Path(evaluation["sentences_file"]), "line") if evaluation else []
@@ -157,8 +157,8 @@ def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
             row["right"], -row.get("probability", 0.0), row.get("mse", 0.0),
         ))  # fmt: skip
         if drawn:
-            found.append({"name": run.name, "examples": drawn})
-    return found
+            galleries.append({"name": run.name, "examples": drawn})
+    return galleries
 
 
 # --- translations of one split --------------------------------------------------------------------
@@ -176,7 +176,7 @@ class _Scored:
 
 def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
     """Return the systems that share the first one's references, with their translations."""
-    found = [
+    comparable = [
         _Scored(number, run.name, evaluation, rows)
         for number, run in enumerate(whole)
         if (evaluation := run.evaluation(split))
@@ -185,12 +185,12 @@ def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
         and len(rows) == evaluation["sentences"]
         and {"chrF", "counts"} <= rows[0].keys()  # translations
     ]
-    found = [system for system in found if _alike(system, found[0])]
-    if not found:
+    comparable = [system for system in comparable if _alike(system, comparable[0])]
+    if not comparable:
         return {"systems": [], "groups": {}, "sentences": [], "picked": {}}
-    systems = [system.rows for system in found]
+    systems = [system.rows for system in comparable]
     return {
-        "systems": [{"run": system.number, "name": system.name} for system in found],
+        "systems": [{"run": system.number, "name": system.name} for system in comparable],
         "groups": {"length": breakdown.by_length(systems),
                    "rarest": breakdown.by_rarest_word(systems),
                    "words": breakdown.words_found(systems)},

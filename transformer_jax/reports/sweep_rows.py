@@ -69,15 +69,15 @@ def _differing(found: Sequence[tuple[WorkDir, Experiment]]) -> list[str]:
 
 def published(directory: Path) -> dict[str, dict[str, float | None]]:
     """Return the published figures of the variants from table.csv, if it exists."""
-    found: dict[str, dict[str, float | None]] = {}
+    scores: dict[str, dict[str, float | None]] = {}
     with contextlib.suppress(OSError), open(directory / "table.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            found[row.get("variant", "")] = {
+            scores[row.get("variant", "")] = {
                 name.removeprefix("published "): float(text)
                 for name, text in row.items()
                 if name.startswith("published ") and text
             }
-    return found
+    return scores
 
 
 def tabulated(directory: Path, split: str | None) -> list[table.Row]:

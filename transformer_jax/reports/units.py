@@ -164,14 +164,14 @@ def table_of(kind: str) -> dict[str, Unit] | None:
 
 def units(kind: str, config: EvaluationConfig) -> dict[str, Unit]:
     """Return {score: its unit} for models with an objective of this kind."""
-    found = table_of(kind) or {}
-    if found is not TEXTS:
-        return found
+    table = table_of(kind) or {}
+    if table is not TEXTS:
+        return table
 
     def right(row: Row) -> bool:
         return same(row["hypothesis"], row["reference"], config.lowercase)
 
-    return {n: _of_texts(n, config) for n in METRICS} | found | {"exact_match": _share(right)}
+    return {n: _of_texts(n, config) for n in METRICS} | table | {"exact_match": _share(right)}
 
 
 def _of_texts(name: str, config: EvaluationConfig) -> Unit:

@@ -38,7 +38,7 @@ class _Place(PosixGPath):
 
     def glob(self, pattern: str) -> Iterator["_Place"]:
         """Yield what is here under names that match."""
-        return (self._new(found) for found in glob.glob(f"{glob.escape(str(self))}/{pattern}"))
+        return (self._new(match) for match in glob.glob(f"{glob.escape(str(self))}/{pattern}"))
 
 
 class _Begun(NamedTuple):
@@ -207,8 +207,8 @@ class Checkpoints:
           UserError: if the step was saved without `training`, or for another model.
           DamagedCheckpoint: if the data differs from what was saved.
         """
-        found = self._read(step, {"params": params, "training": training})
-        return found["params"], found["training"], self.record(step)["host"]
+        trees = self._read(step, {"params": params, "training": training})
+        return trees["params"], trees["training"], self.record(step)["host"]
 
     def restore_params(self, step: int, params: Any) -> Any:
         """Return only the parameters of a step; raises like `restore`."""
@@ -228,9 +228,9 @@ class Checkpoints:
         except Exception as error:  # Orbax and TensorStore raise many types
             reason = " ".join(str(error).split()).partition(". ")[0][:200]
             raise DamagedCheckpoint(f"{place}: damaged: cannot be read ({reason})") from None
-        found = {name: restored[name] for name in like}
-        integrity.check_sums(place, found, stored)
-        return found
+        trees = {name: restored[name] for name in like}
+        integrity.check_sums(place, trees, stored)
+        return trees
 
     def record(self, step: int) -> Record:
         """Return the record of a step.

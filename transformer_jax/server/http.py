@@ -197,8 +197,8 @@ def _fault(error: Exception) -> tuple[str | None, str | None]:
     """Return the field that a validation error is about, and what is wrong with it, if known."""
     if isinstance(error, msgspec.ValidationError):
         for pattern, code in _FAULTS:
-            if found := pattern.search(str(error)):
-                return found[1], code
+            if matched := pattern.search(str(error)):
+                return matched[1], code
     return None, None
 
 
@@ -222,10 +222,10 @@ def _fields_of(body: bytes, content_type: str) -> tuple[dict[str, Any], list[Upl
     else:
         text = body.decode()
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
-    return {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}, files
+        values.setdefault(name, []).append(value)
+    return {name: texts[0] if len(texts) == 1 else texts for name, texts in values.items()}, files
 
 
 def _parts(body: bytes, content_type: str) -> Iterator[Upload]:
@@ -243,10 +243,10 @@ def _parts(body: bytes, content_type: str) -> Iterator[Upload]:
     for part in parts[1:-1]:
         head, gap, value = part.partition(b"\r\n\r\n")
         headers = HeaderParser().parsestr(head.decode().strip())
-        given = headers.get_param("name", header="content-disposition")
-        if not gap or not given:
+        field = headers.get_param("name", header="content-disposition")
+        if not gap or not field:
             raise ValueError(f"{_IN_PARTS}: a part has no name")
-        yield Upload(collapse_rfc2231_value(given), headers.get_filename(), value)
+        yield Upload(collapse_rfc2231_value(field), headers.get_filename(), value)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -87,8 +87,8 @@ async def translate(service: Service, request: Request) -> Response:
                       f"{model.decoding.hypotheses - 1}")  # fmt: skip
     patience, n_best = Patience(service.settings.timeout), 1 + alternatives
     work = translations(service, model, lines, patience, n_best)
-    found = iter(await unless_gone(request, work))
-    wholes = [_whole([next(found) for _ in text[::2]], text[1::2], write) for text in texts]
+    ranks = iter(await unless_gone(request, work))
+    wholes = [_whole([next(ranks) for _ in text[::2]], text[1::2], write) for text in texts]
     return json_response(_answer(asked, data.source_language, wholes))
 
 
@@ -103,7 +103,10 @@ def _same(asked: str, language: str) -> bool:
 def _whole(lines: list[Any], ends: list[str], write: Callable[[str], str]) -> list[str]:
     """Return the text of the lines' best translations, of their second best, and so on."""
     return [
-        "".join(write(found.text) + end for found, end in zip(rank, [*ends, ""], strict=True))
+        "".join(
+            write(translation.text) + end
+            for translation, end in zip(rank, [*ends, ""], strict=True)
+        )
         for rank in alike(lines)
     ]
 

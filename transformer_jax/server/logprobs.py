@@ -35,11 +35,11 @@ async def likelihoods(
     Raises:
       Refusal: if that takes too long.
     """
-    last, found = time.monotonic() + seconds, list[Likelihood]()
+    last, results = time.monotonic() + seconds, list[Likelihood]()
     for start in range(0, len(sequences), _AT_A_TIME):
         call = _scoring(model, sequences[start : start + _AT_A_TIME])
-        found += await called(service.worker, call, max(last - time.monotonic(), 0), goes_on=True)
-    return found
+        results += await called(service.worker, call, max(last - time.monotonic(), 0), goes_on=True)
+    return results
 
 
 def _scoring(model: Served, sequences: Sequence[Sequence[int]]) -> Any:
@@ -58,7 +58,7 @@ def rows(
     nothing, or what a more probable one adds. `offset` is where the first begins in the text that
     is shown. `as_ids`: as token_id:N.
     """
-    found: dict[str, list[Any]] = {
+    columns: dict[str, list[Any]] = {
         "tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []
     }  # fmt: skip
     for place in range(first, len(ids)):
@@ -74,10 +74,10 @@ def rows(
                 if other != piece:
                     top[_named(codec, other, "", as_ids) if spelled in top else spelled] = value
             top = dict(sorted(top.items(), key=lambda pair: -pair[1]))
-        for column, value in zip(found.values(), (name, log_prob, top, offset), strict=True):
+        for column, value in zip(columns.values(), (name, log_prob, top, offset), strict=True):
             column.append(value)
         offset += len(added)
-    return found, offset
+    return columns, offset
 
 
 def _added(codec: Codec, before: Sequence[int], piece: int) -> str:

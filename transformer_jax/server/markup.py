@@ -15,15 +15,15 @@ def lines_of(text: str) -> list[str]:
     comments, scripts, styles, and the space around texts. In a line, entities are characters, and
     runs of space one space.
     """
-    found = [""]  # a line, while their number is odd
+    lines = [""]  # a line, while their number is odd
     for core, around in _parts(text):
         if core:  # behind what is around it, or first of all
-            found[len(found) - len(found) % 2 :] = [html.unescape(" ".join(core.split()))]
-        elif around and len(found) % 2:
-            found.append(around)
+            lines[len(lines) - len(lines) % 2 :] = [html.unescape(" ".join(core.split()))]
+        elif around and len(lines) % 2:
+            lines.append(around)
         else:
-            found[-1] += around
-    return found if len(found) % 2 else [*found, ""]
+            lines[-1] += around
+    return lines if len(lines) % 2 else [*lines, ""]
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:

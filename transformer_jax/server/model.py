@@ -140,9 +140,9 @@ class Served:
             written = max(read, self.translator(1).sentence([0] * read, [], 0, 0).limit)
         length = 8
         while (length := 2 * length) < 2 * written:
-            ids, found = ([3] * (min(length, most) - 1) + [2] for most in (read, written))
+            ids, written_ids = ([3] * (min(length, most) - 1) + [2] for most in (read, written))
             if self.aligns:
-                self._aligned([ids], [[Translation("", found, 0.0)]])
+                self._aligned([ids], [[Translation("", written_ids, 0.0)]])
             if self.scores and length < 2 * read:
                 loaded = self.trained.loaded
                 src = [] if loaded.objective.one_sided else [ids]

@@ -136,8 +136,10 @@ async def translate(service: Service, request: Request) -> Response:
         service, model, lines, asked.patience(service), asked.n_best, asked.prefix,
         asked.alignments, asked.line,
     )  # fmt: skip
-    found = await unless_gone(request, work)
-    results = [{"translations": [_translation_row(model, t) for t in items]} for items in found]
+    translated = await unless_gone(request, work)
+    results = [
+        {"translations": [_translation_row(model, t) for t in items]} for items in translated
+    ]
     return json_response({"model": service.settings.name, "results": results})
 
 
@@ -169,11 +171,11 @@ async def _batch(
         last = time.monotonic() + patience.seconds
         while True:
             try:
-                (found,) = await translations(
+                (translation,) = await translations(
                     service, model, [lines[index]], patience, asked.n_best, asked.prefix,
                     asked.alignments, number,
                 )  # fmt: skip
-                rows = [_translation_row(model, t) for t in found]
+                rows = [_translation_row(model, t) for t in translation]
                 return line({"index": index, "translations": rows})
             except Refusal as error:
                 if error.status != 429 or time.monotonic() > last:
@@ -251,8 +253,8 @@ async def generate(service: Service, request: Request) -> Response:
         events = _events(service, model, prompt, patience)
         most = patience.seconds + service.settings.patience
         return await streamed(request, events, "text/event-stream", most)
-    found = await unless_gone(request, texts(service, model, prompt, patience))
-    rows = [_text(model, text) for text in found[: asked.n]]
+    continuations = await unless_gone(request, texts(service, model, prompt, patience))
+    rows = [_text(model, text) for text in continuations[: asked.n]]
     return json_response({"model": service.settings.name, "prompt_tokens": len(ids), "texts": rows})
 
 
@@ -314,14 +316,14 @@ async def score(service: Service, request: Request) -> Response:
         raise Refusal(400, f"give {wanted}")
     check_texts(one, service.settings)
     check_texts(two, service.settings)
-    found = await _in_parts(
+    scores = await _in_parts(
         request, service, len(one), asked.patience(service),
         lambda few: model.scored(one[few], two[few] if pairs else None),
     )  # fmt: skip
     rows = [
         {"total": s.total, "log_probs": s.log_probs, "pieces": s.pieces}
         | ({} if pairs else {"perplexity": s.perplexity, "bits_per_byte": s.bits_per_byte})
-        for s in found
+        for s in scores
     ]
     return json_response({"model": service.settings.name, "results": rows})
 
@@ -331,13 +333,13 @@ async def _in_parts(
     compute: Callable[[slice], list],
 ) -> list[Any]:  # fmt: skip
     """Have the search thread compute rows, a few at a time: others are answered in between."""
-    found: list[Any] = []
+    results: list[Any] = []
     deadline = time.monotonic() + patience.seconds
     for start in range(0, count, _FEW):
         call = functools.partial(compute, slice(start, start + _FEW))
         seconds = deadline - time.monotonic()
-        found += await unless_gone(request, called(service.worker, call, seconds))
-    return found
+        results += await unless_gone(request, called(service.worker, call, seconds))
+    return results
 
 
 class Predict(Texts):

@@ -105,8 +105,8 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
 
     def stops(self) -> list[str]:
         """Return the strings that end a text."""
-        found = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return [text for text in found if text]
+        listed = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return [text for text in listed if text]
 
 
 def served(service: Service, name: str | None) -> Served:
@@ -156,7 +156,7 @@ async def completions(service: Service, request: Request) -> Response:
     with refused():
         service.worker.check(len(several) * (asked.n or 1))
     first = 1 if asked.seed is not None else service.numbers(len(several))
-    prompts = [_prompt(model, asked, given, first + i) for i, given in enumerate(several)]
+    prompts = [_prompt(model, asked, text, first + i) for i, text in enumerate(several)]
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion",
             "created": int(time.time()), "model": service.settings.name}  # fmt: skip
     patience = Patience(service.settings.timeout)
@@ -190,16 +190,16 @@ async def _choices(
     """Return the choices for prompts, searched together, and how many tokens are written."""
     last, n = time.monotonic() + patience.seconds, asked.n or 1
     nothing = [[Text("", 0, [], "length")] * n] * len(prompts)
-    found = nothing if asked.max_tokens == 0 else await _all(service, model, prompts, patience)
-    pairs = [(prompt, text) for prompt, some in zip(prompts, found, strict=True) for text in some]
+    texts = nothing if asked.max_tokens == 0 else await _all(service, model, prompts, patience)
+    pairs = [(prompt, text) for prompt, some in zip(prompts, texts, strict=True) for text in some]
     rows: list[dict[str, Any] | None] = [None] * len(pairs)
     if asked.logprobs is not None:
         wholes = [[*prompt.read, *text.ids] for prompt, text in pairs]
         seconds = last - time.monotonic()
         said = await logprobs.likelihoods(service, model, wholes, seconds)
         begins = [0 if asked.echo else len(prompt.read) for prompt, _ in pairs]
-        given = zip(wholes, said, begins, strict=True)
-        rows = [_scored(model, asked, *each)[0] for each in given]
+        rated = zip(wholes, said, begins, strict=True)
+        rows = [_scored(model, asked, *each)[0] for each in rated]
     shown = [prompt.given * bool(asked.echo) + text.written for prompt, text in pairs]
     choices = [_choice(i, shown[i], text.finish, rows[i]) for i, (_, text) in enumerate(pairs)]
     return choices, sum(len(text.ids) for _, text in pairs)
@@ -319,8 +319,8 @@ _FIELD = re.compile(r"(?:config\.)?(?:decoding\.)?(\w+)(?:=| \d+: |: )")
 
 def _field_of(message: str) -> str | None:
     """Return the field of a request that a message begins with, if any."""
-    found = _FIELD.match(message)
-    return found[1] if found and found[1] in Completion.__struct_fields__ else None
+    matched = _FIELD.match(message)
+    return matched[1] if matched and matched[1] in Completion.__struct_fields__ else None
 
 
 def rendered(error: Refusal) -> dict[str, Any]:

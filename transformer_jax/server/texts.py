@@ -159,12 +159,12 @@ async def translations(
     translator = model.translator(n_best)
     with Answer(service.worker, model, asking, patience.seconds, low=patience.low) as answer:
         hypotheses = await answer.found()
-    found = await _computed(lines, lambda: [translator.translations(*h) for h in hypotheses])
-    for begin in range(0, len(found) if aligned else 0, _ALIGNED):
+    candidates = await _computed(lines, lambda: [translator.translations(*h) for h in hypotheses])
+    for begin in range(0, len(candidates) if aligned else 0, _ALIGNED):
         some = slice(begin, begin + _ALIGNED)
-        call = model.aligning(asking.sentences[some], found[some])
+        call = model.aligning(asking.sentences[some], candidates[some])
         await called(service.worker, call, max(last - time.monotonic(), 0), goes_on=True)
-    return translator.by_line(len(lines), asking.sentences, found, aligned)
+    return translator.by_line(len(lines), asking.sentences, candidates, aligned)
 
 
 async def _computed(lines: Sequence[str], function: Callable[[], T]) -> T:

@@ -61,27 +61,27 @@ def joined(
 
 
 def _connect(coordinator: str, num_processes: int | None, process_id: int | None) -> None:
-    found = coordinator == "auto"
-    if found != (num_processes is None) or found != (process_id is None):
+    automatic = coordinator == "auto"
+    if automatic != (num_processes is None) or automatic != (process_id is None):
         raise UserError(
             f"--coordinator={coordinator}: HOST:PORT needs --num_processes and --process_id; "
             "auto takes neither"
         )
-    if not found and (process_id is None or not 0 <= process_id < (num_processes or 0)):
+    if not automatic and (process_id is None or not 0 <= process_id < (num_processes or 0)):
         raise UserError(
             f"--process_id={process_id}: must be at least 0 and below "
             f"--num_processes={num_processes}"
         )
-    if not found:
+    if not automatic:
         _check_port(coordinator, listens=process_id == 0)
     # JAX's SIGTERM handler would interfere with ours, which agrees on a step by itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
-            None if found else coordinator,
+            None if automatic else coordinator,
             num_processes,
             process_id,
-            cluster_detection_method=None if found else "deactivate",
+            cluster_detection_method=None if automatic else "deactivate",
         )
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]

@@ -69,15 +69,15 @@ def draw(axes: Sequence[Axis], count: int, seed: int) -> list[Settings]:
       UserError: if the axes do not have that many.
     """
     _distinct(axes)
-    found: list[Settings] = []
+    points: list[Settings] = []
     for attempt in range(100 * count):
         random = np.random.default_rng([seed, attempt])
         settings = {axis.path: axis.draw(random) for axis in axes}
-        if settings not in found:
-            found.append(settings)
-        if len(found) == count:
-            return found
-    raise UserError(f"--random={count}: the axes hold only {len(found)} different points")
+        if settings not in points:
+            points.append(settings)
+        if len(points) == count:
+            return points
+    raise UserError(f"--random={count}: the axes hold only {len(points)} different points")
 
 
 def _distinct(axes: Sequence[Axis]) -> None:

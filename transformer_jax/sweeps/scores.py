@@ -80,12 +80,12 @@ def disagreement(point: Point, split: str) -> str:
     own = decoding_of({"decoding": dataclasses.asdict(point.experiment.decoding)})
     if stored is None or own is None:
         return ""
-    found = [
+    differing = [
         f"decoding.{name}={shown(stored[name])} instead of {shown(own[name])}"
         for name in own
         if stored[name] != own[name]
     ]
-    return f"{split} was scored with {', '.join(found)}" if found else ""
+    return f"{split} was scored with {', '.join(differing)}" if differing else ""
 
 
 def decoding_of(written: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -89,21 +89,21 @@ def _settings(point: Point) -> dict[str, str]:
 
 def measure(point: Point, split: str | None) -> dict[str, float]:
     """Return parameters, minutes of training and scores, if a point's directory has them."""
-    found: dict[str, float] = {"parameters": parameters(point)}
+    measured: dict[str, float] = {"parameters": parameters(point)}
     if not point.belongs():
-        return found
+        return measured
     if minutes := training_minutes(point):  # unknown before the first row of timings
-        found["minutes"] = minutes
+        measured["minutes"] = minutes
     best = best_validation(point)
     for name in VALIDATION:
         if name in best:
             metric = validation(name, point.experiment.objective.kind)
-            found[f"validation {metric.title}"] = metric.shown(best[name])
+            measured[f"validation {metric.title}"] = metric.shown(best[name])
     if split is not None and is_scored(point, split):
         written = read_scores(point, split)
         for title, score in written["scores"].items():
-            found[column_of(split, title, bool(written.get("decoding", True)))] = score["value"]
-    return found
+            measured[column_of(split, title, bool(written.get("decoding", True)))] = score["value"]
+    return measured
 
 
 def column_of(split: str, title: str, searched: bool) -> str:

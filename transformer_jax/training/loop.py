@@ -149,7 +149,7 @@ def restore(run: Run, state: TrainState) -> Start:
         log.warning("%s; set aside as %s", reason, run.checkpoints.set_aside(step))
     start = Start(state, Progress(), None, {}) if start is None else _go_past(run, start)
     scores = {step: run.checkpoints.record(step)["scores"] for step in run.checkpoints.steps()}
-    return start._replace(scores={step: found for step, found in scores.items() if found})
+    return start._replace(scores={step: score for step, score in scores.items() if score})
 
 
 def _go_past(run: Run, start: Start) -> Start:

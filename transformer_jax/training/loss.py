@@ -74,8 +74,8 @@ def fused_loss_sums(
     """
     gold, rest = smoothing_weights(epsilon, head.table.shape[0], smoothing)
     passes = 2 if r_drop else 1
-    given = x, *_several(targets, weight)
-    x, targets, weight = (a.reshape(-1, passes, *a.shape[1:]) for a in given)
+    arrays = x, *_several(targets, weight)
+    x, targets, weight = (a.reshape(-1, passes, *a.shape[1:]) for a in arrays)
     sums = _fused(x, head, targets, weight, _Terms(gold, rest, r_drop))
     return jax.tree.map(lambda total: total / passes, sums)
 

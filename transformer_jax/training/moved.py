@@ -29,12 +29,12 @@ def moved(params: Any, changed: Any, gradients: Any, config: ModelConfig, roles:
 
 def reports(gradients: Any, roles: Roles) -> Reports:
     """Return what layers report among the gradients."""
-    found: Reports = {}
+    of_rules: Reports = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
         name = name_of(path)
         if rule := roles[name].rule:
-            found.setdefault(rule.gauge, {})[_layer(name)] = leaf
-    return found
+            of_rules.setdefault(rule.gauge, {})[_layer(name)] = leaf
+    return of_rules
 
 
 def gauges(reported: Reports, roles: Roles) -> dict[str, Array]:

@@ -75,10 +75,12 @@ def _all_orthogonal(updates: Any, rms: float, roles: Roles) -> Any:
         alike[tuple(sorted(stack.shape[1:]))].append(i)
     for (_, long), places in alike.items():
         lying = [_lying(matrix) for i in places for matrix in stacks[i]]
-        found = iter(_each_orthogonal(lying) * rms * math.sqrt(long))
+        matrices_of = iter(_each_orthogonal(lying) * rms * math.sqrt(long))
         for i in places:
             rows, columns = stacks[i].shape[1:]
-            mine = [x if rows <= columns else x.T for x in itertools.islice(found, len(stacks[i]))]
+            mine = [
+                x if rows <= columns else x.T for x in itertools.islice(matrices_of, len(stacks[i]))
+            ]
             leaves[i] = jnp.stack(mine).reshape(leaves[i].shape)
     return jax.tree.unflatten(structure, leaves)
 
@@ -98,8 +100,8 @@ def _each_orthogonal(matrices: list[Array]) -> Array:
     stack = jnp.stack([*matrices, *missing])
     groups = stack.reshape(count, together, *stack.shape[1:])
     groups = nn.with_logical_constraint(groups, (None, "matrices", None, None))
-    found = jax.lax.map(jax.vmap(orthogonal), groups)
-    return found.reshape(stack.shape)[: len(matrices)]
+    orthogonalised = jax.lax.map(jax.vmap(orthogonal), groups)
+    return orthogonalised.reshape(stack.shape)[: len(matrices)]
 
 
 def _lying(matrix: Array) -> Array:

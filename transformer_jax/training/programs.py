@@ -61,8 +61,8 @@ class TrainStep:
             replace(training, steps=1, steps_per_execution=1), mesh, tuple(leaves), tree,
         )  # fmt: skip
         # On the devices, and not by name: else every step would check all arrays in Python.
-        given = np.uint32(experiment.seed), jax.tree.map(jnp.asarray, numbers)
-        self._given = place_everywhere(given, mesh)
+        constants = np.uint32(experiment.seed), jax.tree.map(jnp.asarray, numbers)
+        self._given = place_everywhere(constants, mesh)
         self._state, self._mesh = abstract(state), mesh
         self._objective = objective_named(experiment.objective.name)
         self._known = channels_of(model.example()), most

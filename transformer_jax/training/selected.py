@@ -56,10 +56,14 @@ def rate_factors(config: OptimizerConfig, params: Any) -> Any:
     top = max((int(n) for path, _ in places for n in _LAYER.findall(name_of(path))), default=-1)
 
     def factor(name: str) -> float:
-        found = 1.0
+        product = 1.0
         for pattern, value in config.factors:
-            found *= value if matches((pattern,), name) else 1.0
-        return found if config.layer_decay == 1 else found * config.layer_decay ** _below(name, top)
+            product *= value if matches((pattern,), name) else 1.0
+        return (
+            product
+            if config.layer_decay == 1
+            else product * config.layer_decay ** _below(name, top)
+        )
 
     return jax.tree.map(factor, names(params))
 

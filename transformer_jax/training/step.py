@@ -88,14 +88,16 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         keys = keys_of(seed, state.step, model.config.redraw_every)
-        told, sums = _accumulate(gradient, state.params, batch, keys, config.accumulation_steps)
-        grads = without_reports(told, roles)
+        reported_grads, sums = _accumulate(
+            gradient, state.params, batch, keys, config.accumulation_steps
+        )
+        grads = without_reports(reported_grads, roles)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         with active():
             updates, opt_state = tx.update(grads, state.opt_state, state.params, finite=finite)
         params = optax.apply_updates(state.params, updates)
-        params = moved(state.params, params, told, model.config, roles)
+        params = moved(state.params, params, reported_grads, model.config, roles)
         params = _kept(frozen, state.params, params)
         bad_steps = jnp.where(finite, 0, state.bad_steps + 1)
 
@@ -111,7 +113,7 @@ def make_train_step(
         if config.ema_decay is not None:
             average = _running_mean(state, new.params, config.ema_decay)
             new = replace(new, average=_kept(frozen, new.params, average))
-        reported = reports(told, roles)
+        reported = reports(reported_grads, roles)
         measured = gauges(reported, roles)
         return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, measured, reported)
 
@@ -130,8 +132,8 @@ def each_step(metrics: StepMetrics, last: int) -> list[tuple[int, StepMetrics]]:
     if not metrics.skipped.ndim:
         return [(last, metrics)]
     count = len(metrics.skipped)
-    found = [jax.tree.map(operator.itemgetter(i), metrics) for i in range(count)]
-    return [*enumerate(found, last + 1 - count)]
+    each = [jax.tree.map(operator.itemgetter(i), metrics) for i in range(count)]
+    return [*enumerate(each, last + 1 - count)]
 
 
 def keys_of(seed: Any, step: Any, redraw_every: int) -> Keys:

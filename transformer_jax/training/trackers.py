@@ -95,8 +95,8 @@ class MLflow:
             self._id = known
             return known
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        found = self._client.get_experiment_by_name(name)
-        home = found.experiment_id if found else self._client.create_experiment(name)
+        existing = self._client.get_experiment_by_name(name)
+        home = existing.experiment_id if existing else self._client.create_experiment(name)
         self._id = str(self._client.create_run(home, run_name=self._name).info.run_id)
         params = [Param(key, str(value)[:6000]) for key, value in config.items()]
         for start in range(0, len(params), 100):  # the most in one call
@@ -123,9 +123,9 @@ TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"wandb": WandB, "mlflow":
 def check(words: Sequence[str]) -> None:
     """Raise a UserError if the library of a tracker is not installed."""
     for word in filter(TRACKERS.__contains__, words):
-        found = importlib.util.find_spec(word)
+        spec = importlib.util.find_spec(word)
         if (
-            found is None or found.origin is None
+            spec is None or spec.origin is None
         ):  # a folder wandb/, where its runs are, is no library
             raise UserError(
                 f"config.training.trackers: {word!r} is not installed; pip install {word}, or "

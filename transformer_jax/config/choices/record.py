@@ -62,11 +62,11 @@ def with_(records: Mapping[str, Any], **known: Any) -> tuple[str, ...]:
 
 def readers(records: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return {field: the words that read it}."""
-    found: dict[str, tuple[str, ...]] = {}
+    words: dict[str, tuple[str, ...]] = {}
     for word, record in records.items():
         for name in record.reads:
-            found[name] = (*found.get(name, ()), word)
-    return found
+            words[name] = (*words.get(name, ()), word)
+    return words
 
 
 def check_needs(section: Any, field: str, records: Mapping[str, Any], words: Iterable[str]) -> None:

@@ -119,11 +119,11 @@ class Ragged(NamedTuple):
         begin = np.arange(len(ends))
         reach = np.searchsorted(ends, ends - self.lengths + most, side="right")
         reach = np.maximum(np.minimum(reach, np.searchsorted(owner, owner, "right")), begin + 1)
-        found, here = [], 0
+        begins, here = [], 0
         while here < len(ends):
-            found.append(here)
+            begins.append(here)
             here = int(reach[here])
-        return np.array(found, np.int64)
+        return np.array(begins, np.int64)
 
     def emptied(self) -> "Ragged":
         """Return the same number of empty sequences."""
@@ -166,14 +166,14 @@ def lay_out(
     within = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
     where = np.repeat(placement.rows * shape[1] + offset, length) + within
     pos, seg = (np.zeros(shape[0] * shape[1], np.int32) for _ in range(2))
-    found = sequences.ids[np.repeat(start + ahead, length) + within]
+    values = sequences.ids[np.repeat(start + ahead, length) + within]
     if sequences.read is not None:
-        found = sequences.read(found, length, placement.pairs, draw)
-    inputs = np.zeros((shape[0] * shape[1], *found.shape[1:]), found.dtype)
-    inputs[where] = found
+        values = sequences.read(values, length, placement.pairs, draw)
+    inputs = np.zeros((shape[0] * shape[1], *values.shape[1:]), values.dtype)
+    inputs[where] = values
     pos[where] = within
     seg[where] = np.repeat(placement.segment, length)
-    return Side(inputs.reshape(*shape, *found.shape[1:]), pos.reshape(shape), seg.reshape(shape))
+    return Side(inputs.reshape(*shape, *values.shape[1:]), pos.reshape(shape), seg.reshape(shape))
 
 
 def _begins_each_row(rows: np.ndarray, offset: np.ndarray) -> bool:
@@ -195,9 +195,9 @@ def _rows(
     inputs, pos, seg = (np.zeros(shape, np.int32) for _ in range(3))
     if len(start) and len(ids) and shape[1]:
         here = (column < length[:, None]).astype(np.int32)
-        found = ids.take(start[:, None] + column, mode="clip")
+        cells = ids.take(start[:, None] + column, mode="clip")
         inputs, n = inputs.astype(ids.dtype), len(start)
-        np.multiply(found, here, out=inputs[:n])
+        np.multiply(cells, here, out=inputs[:n])
         np.multiply(column, here, out=pos[:n])
         np.multiply(segment[:, None].astype(np.int32), here, out=seg[:n])
     return Side(inputs, pos, seg)

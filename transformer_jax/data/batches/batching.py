@@ -198,12 +198,12 @@ def blank(objective: Objective, shape: Shape, channels: int | None = None, most:
 
 def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
     """Return the shapes of batches `start` to `stop` (exclusive), in order of first use."""
-    found: dict[Shape, None] = {}
+    shapes: dict[Shape, None] = {}
     for index in range(start, min(stop, start + 2 * len(plan))):  # contains a whole epoch
-        found[plan.batch(index)[0]] = None
-        if len(found) == len(plan.shapes):
+        shapes[plan.batch(index)[0]] = None
+        if len(shapes) == len(plan.shapes):
             break
-    return list(found)
+    return list(shapes)
 
 
 def items_of(plan: Plan, items: int, index: int) -> list[int]:

@@ -78,9 +78,9 @@ class Several(BaseObjective):
         members = zip(self._members, items.members, items.first[:-1], strict=True)
         pairs, dropped = [], dict[str, int]()
         for (objective, _), store, first in members:
-            found = objective.select(store, config)
-            pairs.append(found.pairs + first)
-            for reason, count in found.dropped.items():
+            selected = objective.select(store, config)
+            pairs.append(selected.pairs + first)
+            for reason, count in selected.dropped.items():
                 dropped[reason] = dropped.get(reason, 0) + count
         return Selection(np.concatenate(pairs), dropped)
 
@@ -91,14 +91,14 @@ class Several(BaseObjective):
         """See Objective: the members' examples, each at its own positions."""
         assert isinstance(items, Blend)
         member = np.searchsorted(items.first, placement.pairs, side="right") - 1
-        found = []
+        batches = []
         for number, ((objective, _), store) in enumerate(
             zip(self._members, items.members, strict=True)
         ):
             own = Placement(*(field[member == number] for field in placement))
             own = own._replace(pairs=own.pairs - items.first[number])
-            found.append(objective.examples(store, own, rows, src_length, tgt_length, draw))
-        return _together(found, self.order)
+            batches.append(objective.examples(store, own, rows, src_length, tgt_length, draw))
+        return _together(batches, self.order)
 
 
 def _together(batches: Sequence[Batch], order: Order) -> Batch:

@@ -86,12 +86,12 @@ def shares(config: DataConfig, counts: np.ndarray) -> np.ndarray:
     """Return each part's share of an epoch, given its number of items; 0 for an empty part."""
     weights = config.named("weights")
     if weights:
-        found = np.array([float(weights[part]) for part in config.train])
+        weight = np.array([float(weights[part]) for part in config.train])
     else:
         limited = np.minimum(counts, config.mixing_limit or counts.max())
-        found = limited ** (1 / config.mixing_temperature)
-    found = np.where(counts > 0, found, 0.0)
-    return found / found.sum()
+        weight = limited ** (1 / config.mixing_temperature)
+    weight = np.where(counts > 0, weight, 0.0)
+    return weight / weight.sum()
 
 
 def part_of(sizes: Sequence[int], texts: TokenStore, items: TokenStore) -> np.ndarray:

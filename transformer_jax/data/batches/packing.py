@@ -69,7 +69,7 @@ class _Open:
         classes, (src_rooms, tgt_rooms) = self._classes, self._rooms
         src_slots, tgt_slots = self._slots
         sides = (src_rooms, src_slots), (tgt_rooms, tgt_slots)
-        found, rows = [], self._rows
+        bins, rows = [], self._rows
         for s, t in zip(src, tgt, strict=True):
             may = src_slots[classes[s]] & tgt_slots[classes[t]]
             oldest = rows % _OPEN  # slot of the oldest open row, if all are in use
@@ -94,6 +94,6 @@ class _Open:
                 rooms[slot] = room = before - taken  # -1: a pair too long for any row
                 for number in range(classes[room] + 1, classes[before] + 1):
                     slots[number] ^= bit
-            found.append(rows - 1 - (rows - 1 - slot) % _OPEN)
+            bins.append(rows - 1 - (rows - 1 - slot) % _OPEN)
         self._rows = rows
-        return found
+        return bins

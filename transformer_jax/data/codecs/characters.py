@@ -48,10 +48,10 @@ class Characters:
 
     def _ids(self, text: str) -> list[int]:
         points = _code_points(text)
-        found = np.searchsorted(self._points, points)
-        known = found < len(self._points)
-        known[known] = self._points[found[known]] == points[known]
-        return np.where(known, RESERVED + found, UNK).tolist()
+        index = np.searchsorted(self._points, points)
+        known = index < len(self._points)
+        known[known] = self._points[index[known]] == points[known]
+        return np.where(known, RESERVED + index, UNK).tolist()
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
@@ -102,13 +102,13 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     Raises:
       UserError: if there are none.
     """
-    found: set[str] = set()
+    letters: set[str] = set()
     for text in texts:
-        found.update(text)
-    if not found:
+        letters.update(text)
+    if not letters:
         raise UserError("config.data.train: all texts are empty; they have no characters to learn")
-    special = with_symbols(symbols, RESERVED + len(found))
-    content = {"special": special, "characters": "".join(sorted(found))}
+    special = with_symbols(symbols, RESERVED + len(letters))
+    content = {"special": special, "characters": "".join(sorted(letters))}
     return Characters(json.dumps(content).encode())
 
 

@@ -91,10 +91,10 @@ def check(codec: Codec, lines: Sequence[str], place: Callable[[int], str]) -> No
     """
     for number, line in enumerate(lines, 1):
         try:
-            (found,) = codec.encode([line])
+            (ids,) = codec.encode([line])
         except UserError as error:
             raise UserError(f"{place(number)}: {error}") from None
-        if not found:
+        if not ids:
             raise UserError(f"{place(number)}: names no class; give each text one")
 
 

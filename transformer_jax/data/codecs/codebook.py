@@ -70,11 +70,11 @@ class Codebook(NamedTuple):
         """
         small = shrunk(pictures, self.reduced)
         if small.shape[1:] != self.form[:3]:
-            found, own = (
+            sizes, own = (
                 [size * self.reduced for size in x] for x in (small.shape[1:3], self.form[:2])
             )
             raise UserError(
-                f"pictures of {found[0]} x {found[1]} pixels and {small.shape[3]} channels; the "
+                f"pictures of {sizes[0]} x {sizes[1]} pixels and {small.shape[3]} channels; the "
                 f"codebook is for {own[0]} x {own[1]} and {self.form.channels}"
             )
         patches = self.form.cut(small).reshape(-1, self.vectors.shape[1]).astype(np.float32)
@@ -112,9 +112,9 @@ class Codebook(NamedTuple):
         try:
             with np.load(path, allow_pickle=False) as file:
                 form = Form(*(int(x) for x in file["form"]))
-                found = cls(form, file["vectors"], int(file["reduced"]))
-            if found.vectors.shape[1:] == (form.patch**2 * form.channels,) and found.reduced > 0:
-                return found
+                book = cls(form, file["vectors"], int(file["reduced"]))
+            if book.vectors.shape[1:] == (form.patch**2 * form.channels,) and book.reduced > 0:
+                return book
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
             pass
         raise UserError(f"{path}: not a codebook; make one with transformer-jax pictures codebook")

@@ -168,11 +168,11 @@ def encoded(codec: Codec, values: Sequence) -> Ragged:
 
 def read_whole(codec: Codec, values: Sequence) -> list:
     """Return the model input for each value: its ids, or float32 vectors [L C]."""
-    found, where = codec.encode(values), np.zeros(1, np.int64)
+    vectors, where = codec.encode(values), np.zeros(1, np.int64)
     if not isinstance(codec, VectorCodec):
-        return found
+        return vectors
     read = codec.reader()
-    return [read(x, np.array([len(x)]), where, Draw()) for x in found]
+    return [read(x, np.array([len(x)]), where, Draw()) for x in vectors]
 
 
 def with_symbols(symbols: Sequence[str], first: int) -> dict[str, int]:
@@ -245,5 +245,5 @@ class Kind(NamedTuple):
         symbols: Sequence[str],
     ) -> Codec:
         """Return the codec fitted to one side of a training split."""
-        given = (source, values) if self.vectors else (config, values, symbols)
-        return self.train(*given)
+        arguments = (source, values) if self.vectors else (config, values, symbols)
+        return self.train(*arguments)

@@ -81,10 +81,10 @@ class Imported:
         """See Codec. The tokenizer's own special pieces around a text are omitted, except one that
         leads every text.
         """
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         before = self.begins if bos else self._lead
         after = [special_of(self).end] if eos else []
-        return [before + item.ids + after for item in found]
+        return [before + item.ids + after for item in encodings]
 
     @property
     def begins(self) -> list[int]:
@@ -124,20 +124,20 @@ class Imported:
         """Return the pieces that stand for bytes and are decoded in rows."""
         if '"ByteFallback"' not in json.dumps(decoder):
             return set()
-        found = (self._tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
-        return {piece for piece in found if piece is not None}
+        ids = (self._tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+        return {piece for piece in ids if piece is not None}
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec. Rows of the embedding without a piece are written as <unused 5>."""
-        found = ((int(i), self._tokenizer.id_to_token(int(i))) for i in ids)
-        return [f"<unused {i}>" if piece is None else piece for i, piece in found]
+        pairs = ((int(i), self._tokenizer.id_to_token(int(i))) for i in ids)
+        return [f"<unused {i}>" if piece is None else piece for i, piece in pairs]
 
     def piece_id(self, piece: str) -> int:
         """See Codec."""
-        found = self._tokenizer.token_to_id(piece)
-        if found is None:
+        number = self._tokenizer.token_to_id(piece)
+        if number is None:
             raise UserError(f"{piece!r} is not a piece of the tokenizer")
-        return found
+        return number
 
     def has(self, piece: str) -> bool:
         """Return whether there is such a piece."""

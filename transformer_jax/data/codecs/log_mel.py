@@ -167,8 +167,8 @@ def _samples(value: Any, number: int, rate: int) -> np.ndarray:
 
 def _read(model: bytes) -> tuple[int, int, int, int]:
     try:
-        found = json.loads(model)
-        form = [found[name] for name in _FIELDS]
+        fields = json.loads(model)
+        form = [fields[name] for name in _FIELDS]
         if all(type(number) is int and number > 0 for number in form):
             return form[0], form[1], form[2], form[3]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -22,7 +22,7 @@ class Moves(Labels):
 
 def all_moves() -> list[str]:
     """Return every move that some piece can make on some square."""
-    found = set()
+    names = set()
     for place in range(64):
         file, rank = place % 8, place // 8
         for other in range(64):
@@ -31,10 +31,10 @@ def all_moves() -> list[str]:
             if not line and sorted((abs(across), abs(up))) != [1, 2]:
                 continue
             move = _square(place) + _square(other)
-            found.add(move)
+            names.add(move)
             if abs(across) <= 1 and (rank, up) in ((6, 1), (1, -1)):
-                found |= {move + piece for piece in "bnqr"}
-    return sorted(found)
+                names |= {move + piece for piece in "bnqr"}
+    return sorted(names)
 
 
 def _square(place: int) -> str:

@@ -253,9 +253,9 @@ def _check(picture: np.ndarray, name: str) -> None:
 
 def _read(model: bytes) -> tuple[Form, np.ndarray, np.ndarray]:
     try:
-        found = json.loads(model)
-        form = Form(*(int(found[name]) for name in Form._fields))
-        scale = [np.array(found[name], np.float32) for name in ("mean", "deviation")]
+        fields = json.loads(model)
+        form = Form(*(int(fields[name]) for name in Form._fields))
+        scale = [np.array(fields[name], np.float32) for name in ("mean", "deviation")]
         whole = form.height % form.patch == 0 == form.width % form.patch
         if min(form) > 0 and whole and all(x.shape == (form.channels,) for x in scale):
             return form, *scale  # type: ignore[return-value]

@@ -126,8 +126,8 @@ class Series(VectorCodec):
 
 def _read(model: bytes) -> tuple[np.ndarray, np.ndarray]:
     try:
-        found = json.loads(model)
-        mean, deviation = (np.array(found[x], np.float64) for x in ("mean", "deviation"))
+        fields = json.loads(model)
+        mean, deviation = (np.array(fields[x], np.float64) for x in ("mean", "deviation"))
         both = np.stack([mean, deviation])
         if both.ndim == 2 and both.size and np.isfinite(both).all() and (deviation > 0).all():
             return mean, deviation

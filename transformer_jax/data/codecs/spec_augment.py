@@ -49,14 +49,14 @@ def masked(
     """Return the vectors [N C] of sounds, given their lengths and numbers [n], with all masks that
     the config names, as often as it names them.
     """
-    found = np.zeros(vectors.shape, bool)
+    hidden = np.zeros(vectors.shape, bool)
     for place, name in enumerate(config.augment):
         mask = pick(MASKS, name, "config.data.augment")
-        found |= mask(vectors, lengths, config, (*draw, numbers, place))
+        hidden |= mask(vectors, lengths, config, (*draw, numbers, place))
     means = np.zeros(len(lengths))
     np.add.at(means, np.repeat(np.arange(len(lengths)), lengths), vectors.mean(1, dtype=np.float64))
     means = np.repeat(means / np.maximum(lengths, 1), lengths).astype(vectors.dtype)
-    return np.where(found, means[:, None], vectors)
+    return np.where(hidden, means[:, None], vectors)
 
 
 def _drawn(most: np.ndarray, size: np.ndarray, keys: tuple) -> tuple[np.ndarray, np.ndarray]:

@@ -68,15 +68,15 @@ class SpmPair:
         return self.encode_batch([text], add_special_tokens)[0]
 
     def _cut(self, text: str) -> list[str]:
-        found: list[str] = []
+        pieces: list[str] = []
         for part in self._spelled.split(text):
             if part in self._special.values():
-                found.append(part)
+                pieces.append(part)
                 continue
             code = _CODE.match(part)
-            found += [code[0]] if code else []
-            found += self._cuts.encode(part[code.end() if code else 0 :], out_type=str)
-        return found
+            pieces += [code[0]] if code else []
+            pieces += self._cuts.encode(part[code.end() if code else 0 :], out_type=str)
+        return pieces
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """Return the text of pieces, without special ones."""

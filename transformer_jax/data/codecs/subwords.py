@@ -80,10 +80,10 @@ class Subwords:
 
     def piece_id(self, piece: str) -> int:
         """See Codec."""
-        found = self._pieces.piece_to_id(piece)
-        if found == UNK and piece != self._pieces.id_to_piece(UNK):
+        number = self._pieces.piece_to_id(piece)
+        if number == UNK and piece != self._pieces.id_to_piece(UNK):
             raise UserError(f"{piece!r} is not a piece of the tokenizer; words begin with ▁")
-        return found
+        return number
 
     def is_text(self, piece: int) -> bool:
         """See Codec."""

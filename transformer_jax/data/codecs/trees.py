@@ -101,9 +101,9 @@ def check(trees: Sequence[str], place: Callable[[int], str]) -> None:
       UserError: if one is not.
     """
     for number, line in enumerate(trees, 1):
-        if found := fault(line.split()):
+        if problem := fault(line.split()):
             raise UserError(
-                f"{place(number)}: {found}; each bracket is opened and closed with its label and "
+                f"{place(number)}: {problem}; each bracket is opened and closed with its label and "
                 f'is not empty, as in "(S (NP XX )NP (VP XX )VP )S", with {WORD} for a word'
             )
 

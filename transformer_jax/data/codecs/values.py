@@ -75,8 +75,8 @@ class Values:
 
 def _read(model: bytes) -> tuple[float, float]:
     try:
-        found = json.loads(model)
-        mean, deviation = float(found["mean"]), float(found["deviation"])
+        fields = json.loads(model)
+        mean, deviation = float(fields["mean"]), float(fields["deviation"])
         if math.isfinite(mean) and 0 < deviation < math.inf:
             return mean, deviation
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -43,8 +43,8 @@ class WordPiece(Listed):
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec."""
-        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [framed(item.ids, bos, eos) for item in found]
+        encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [framed(item.ids, bos, eos) for item in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
@@ -149,8 +149,8 @@ def _learned(
         continuing_subword_prefix=_INSIDE,
     )  # fmt: skip
     tokenizer.train_from_iterator(texts, trainer)
-    found = tokenizer.get_vocab()
-    return sorted(found, key=lambda piece: found[piece])
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=lambda piece: vocabulary[piece])
 
 
 WORDS = {"wordpiece": Kind(WordPiece, train, "a list of pieces of words")}

@@ -44,12 +44,12 @@ class Words(Listed):
         return [framed(self._cut(text), bos, eos) for text in texts]
 
     def _cut(self, text: str) -> list[int]:
-        found = []
+        ids = []
         for word in _cut(text, self._lowercase, self._words):
             # Without a piece, a word with a no-break space inside is what it consists of.
             parts = [word] if word in self._words else word.split()
-            found += [self._words.get(part, UNK) for part in parts]
-        return found
+            ids += [self._words.get(part, UNK) for part in parts]
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""

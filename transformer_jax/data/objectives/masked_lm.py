@@ -157,9 +157,9 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
     window, place = window[may], place[may]
     repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
-    found = Masked(repeated, repeated.emptied(), items.special)
-    found.masks, found.alone = items.masks, place
-    return found
+    every = Masked(repeated, repeated.emptied(), items.special)
+    every.masks, every.alone = items.masks, place
+    return every
 
 
 def chosen(masks: Masks, pieces: np.ndarray, item: np.ndarray, keys: tuple) -> np.ndarray:

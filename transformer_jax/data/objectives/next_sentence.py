@@ -95,9 +95,9 @@ class NextSentence(MaskedLM):
         if isinstance(items, Segments):
             drawn = _second(items, placement.pairs, draw)
             first, second = _parts(items, placement.pairs, drawn)
-            side, found = two_segments(first, second, placement, shape, items.special)
-            side, target = hide(items, side, found, draw)
-            count = np.bincount(found.item, target.weight[found.at], len(drawn))
+            side, halves = two_segments(first, second, placement, shape, items.special)
+            side, target = hide(items, side, halves, draw)
+            count = np.bincount(halves.item, target.weight[halves.at], len(drawn))
         labels, weight = np.zeros_like(tgt.inputs), np.zeros(tgt.inputs.shape, np.float32)
         where = placement.rows, placement.tgt_offset
         labels[where], weight[where] = drawn != placement.pairs, count

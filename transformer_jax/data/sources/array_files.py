@@ -26,8 +26,8 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     labels: list[str] = []
     for part in getattr(config, split):
         path = user_path(config.directory or ".") / f"{part}.npz"
-        found = _read(path, config, split)
-        src, tgt = found[config.source_language], found[config.target_language]
+        arrays = _read(path, config, split)
+        src, tgt = arrays[config.source_language], arrays[config.target_language]
         if src.ndim < 2:
             raise UserError(
                 f"config.data.source_language={config.source_language!r}: {path} has one number or "
@@ -43,7 +43,7 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
                 "the other"
             )
         values += list(src)
-        labels += _named(path, tgt, found.get("names"))
+        labels += _named(path, tgt, arrays.get("names"))
     return values, labels
 
 

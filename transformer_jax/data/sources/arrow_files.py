@@ -79,10 +79,10 @@ def saved(folder: Path) -> list[Path] | None:
 
 def _described(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        described = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error})") from None
-    return found if isinstance(found, dict) else {}
+    return described if isinstance(described, dict) else {}
 
 
 @contextmanager
@@ -152,9 +152,9 @@ def _block(
         array = batch.column(head)
         if inner:
             array = compute.struct_field(array, inner)
-        found = _values(path, array, column, first)
+        cells = _values(path, array, column, first)
         classes = _classes(batch.schema, column.name)
-        values.append(found if classes is None else _named(path, found, classes, column, first))
+        values.append(cells if classes is None else _named(path, cells, classes, column, first))
     return Block(range(first, first + batch.num_rows), values)
 
 

@@ -79,64 +79,64 @@ def positions(count: int) -> list[Position]:
     file at a time, so that an interrupted run resumes.
     """
     place = cache_dir() / "chess"
-    found: dict[str, Position] = {}
+    unique: dict[str, Position] = {}
     number = 0
     with writing(f"chess positions in the cache {place}", place):
-        while len(found) < count:
+        while len(unique) < count:
             path = place / f"{_FORMAT}-{number:05d}.json"
             part = _kept(path)
             if part is None:
                 part = draw(random.Random(f"{_SEED} {number}"), _CHUNK)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, json.dumps(part))
-                log.info("chess: %d of %d positions; cached in %s", len(found), count, place)
+                log.info("chess: %d of %d positions; cached in %s", len(unique), count, place)
             for position in part:  # the first of several that differ only in their counters
-                found.setdefault(" ".join(position.fen.split()[:4]), position)
+                unique.setdefault(" ".join(position.fen.split()[:4]), position)
             number += 1
-    return list(found.values())[:count]
+    return list(unique.values())[:count]
 
 
 def _kept(path: Path) -> list[Position] | None:
     """Return the positions in a file, or None if it is missing or damaged."""
     try:
-        found = [Position(*row) for row in json.loads(path.read_bytes())]
-        return found if len(found) == _CHUNK else None
+        kept = [Position(*row) for row in json.loads(path.read_bytes())]
+        return kept if len(kept) == _CHUNK else None
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
 def draw(chance: random.Random, count: int) -> list[Position]:
     """Return `count` positions sampled from games."""
-    chess, found = library(), list[Position]()
-    while len(found) < count:
+    chess, drawn = library(), list[Position]()
+    while len(drawn) < count:
         board, plies = chess.Board(), 0
         while plies < _PLIES and not board.is_game_over():
             values = move_values(board)
             value = max(values.values())
             best = sorted(move.uci() for move in values if values[move] == value)
             if chance.random() < _KEPT:
-                found.append(Position(board.fen(en_passant="fen"), value, best))
+                drawn.append(Position(board.fen(en_passant="fen"), value, best))
             moves = sorted(move.uci() for move in values) if chance.random() < _RANDOM else best
             board.push_uci(chance.choice(moves))
             plies += 1
-    return found[:count]
+    return drawn[:count]
 
 
 def move_values(board: Any) -> dict[Any, int]:
     """Return the teacher's value of each legal move on a python-chess board, in pawns."""
-    before, found = material(board), {}
+    before, values = material(board), {}
     for move in board.legal_moves:
         gained = gain(board, move)
         board.push(move)
         if board.is_checkmate():
-            found[move] = MATE
+            values[move] = MATE
         elif board.is_stalemate():
-            found[move] = 0
+            values[move] = 0
         else:
             replies = (gain(board, x) for x in board.legal_moves if _changes(board, x))
-            found[move] = before + gained - max(replies, default=0)
+            values[move] = before + gained - max(replies, default=0)
         board.pop()
-    return found
+    return values
 
 
 def material(board: Any) -> int:

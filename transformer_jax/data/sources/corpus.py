@@ -158,15 +158,15 @@ def _joined(
     config: DataConfig, split: Split, source: Source
 ) -> tuple[Sequence, Sequence[str], tuple[int, ...]]:
     """Return the concatenated parts of a split, with their prefixes, and the sizes of the parts."""
-    found = []
+    parts = []
     prefixes = config.named("prefixes")
     for part in getattr(config, split):
         one, other = source(config.alone(split, part), split)
         if part in prefixes:
             one = prefixed(one, prefixes[part])
-        found.append((one, other))
-    src, tgt = (joined(side) for side in zip(*found, strict=True)) if found else ([], [])
-    return src, tgt, tuple(len(other) for _, other in found)
+        parts.append((one, other))
+    src, tgt = (joined(side) for side in zip(*parts, strict=True)) if parts else ([], [])
+    return src, tgt, tuple(len(other) for _, other in parts)
 
 
 def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:

@@ -85,15 +85,15 @@ def picture_endings() -> set[str]:
 def _files(config: DataConfig, split: str, part: str) -> list[Path]:
     folder = user_path(config.directory or ".") / part
     endings = picture_endings()
-    found = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in endings)
-    if not found:
+    files = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in endings)
+    if not files:
         raise UserError(
             f"config.data.{split}: no pictures in {folder.absolute()}/LABEL/; set "
             f"--config.data.directory to the parent of {part}, or --config.data.{split} to the "
             "names of its folders"
             + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
         )
-    return found
+    return files
 
 
 def open_picture(file: str | os.PathLike | IO[bytes], name: str | None = None) -> Image.Image:

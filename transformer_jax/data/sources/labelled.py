@@ -50,10 +50,10 @@ def check_pairs(src: Sequence[str], place: Callable[[int], str]) -> None:
 def number(line: str) -> float | None:
     """Return a line as a number, or None if it is not a finite number."""
     try:
-        found = float(line)
+        parsed = float(line)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return parsed if math.isfinite(parsed) else None
 
 
 def check_numbers(lines: Sequence[str], place: Callable[[int], str]) -> None:

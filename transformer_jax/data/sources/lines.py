@@ -33,8 +33,8 @@ class Stamp(NamedTuple):
     @classmethod
     def of(cls, file: Path | int) -> "Stamp":
         """Return the stamp of a file or file descriptor."""
-        found = os.stat(file)
-        return cls(found.st_size, found.st_mtime_ns, found.st_ino)
+        status = os.stat(file)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 class _Content:

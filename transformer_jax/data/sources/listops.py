@@ -54,21 +54,21 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
 def draw(count: int, lengths: tuple[int, ...], depth: int, arguments: int) -> list[tuple[str, str]]:
     """Return `count` different texts with lengths within the bounds, and their values."""
     chance, (least, most) = random.Random(_SEED), lengths
-    found: dict[str, str] = {}
+    examples: dict[str, str] = {}
     tries = 0
-    while len(found) < count:
+    while len(examples) < count:
         drawn = tree(chance, depth, arguments, most)
         text = "" if drawn is None or len(drawn.symbols) < least else " ".join(drawn.symbols)
-        tries = 0 if text and text not in found else tries + 1
+        tries = 0 if text and text not in examples else tries + 1
         if drawn is not None and text:
-            found[text] = str(drawn.value)
+            examples[text] = str(drawn.value)
         if tries > _TRIES:
             raise UserError(
                 f"config.data.example_lengths={lengths}: of {_TRIES:,} lists of list_depth={depth} "
                 f"and list_arguments={arguments} none is new and within these lengths, after "
-                f"{len(found):,} of {count:,}; change the lengths, or lower num_examples"
+                f"{len(examples):,} of {count:,}; change the lengths, or lower num_examples"
             )
-    return list(found.items())
+    return list(examples.items())
 
 
 def tree(chance: random.Random, depth: int, arguments: int, most: int) -> Tree | None:

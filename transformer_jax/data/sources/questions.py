@@ -51,7 +51,7 @@ def located(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str])
     Raises:
       UserError: if a line is malformed, or an answer is not where it should be.
     """
-    found = []
+    rows = []
     for number, (source, target) in enumerate(zip(src, tgt, strict=True), 1):
         asked, fields = Asked.read(source), target.split("\t")
         if not asked.question.strip() or not asked.units:
@@ -70,5 +70,5 @@ def located(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str])
                     f"{begin}, which reads {there!r}"
                 )
         first, last = asked.place(int(begins[0]), int(begins[0]) + len(answers[0]))
-        found.append(f"{len(asked.units)} {first} {last}\t{target}")
-    return found
+        rows.append(f"{len(asked.units)} {first} {last}\t{target}")
+    return rows

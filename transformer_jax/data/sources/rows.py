@@ -86,9 +86,9 @@ def json_lines(path: Path, columns: Sequence[Column]) -> Iterator[Block]:
                 continue
             row = _object(path, number, line)
             numbers.append(number)
-            for found, column in zip(values, columns, strict=True):
+            for texts, column in zip(values, columns, strict=True):
                 try:
-                    found.append(inside(row, column.name))
+                    texts.append(inside(row, column.name))
                 except KeyError:
                     raise UserError(
                         f"{path}:{number}: has no key {column.name!r}, the {column.side} side; it "
@@ -179,8 +179,8 @@ def separated(path: Path, columns: Sequence[Column], separator: str) -> Iterator
                 "or remove it"
             )
         numbers.append(number)
-        for found, place in zip(values, places or (), strict=True):
-            found.append(row[place])
+        for texts, place in zip(values, places or (), strict=True):
+            texts.append(row[place])
             size += len(row[place])
         if len(numbers) == ROWS or size > BYTES:
             yield Block(numbers, values)

@@ -64,7 +64,7 @@ def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[
     Raises:
       UserError: if a file is missing or malformed; names the line.
     """
-    found: list[np.ndarray] = []
+    windows: list[np.ndarray] = []
     for part in getattr(config, split):
         name, first, last = _PART.fullmatch(part).groups()  # type: ignore[union-attr]
         path = user_path(config.directory or ".") / f"{name}.csv"
@@ -77,8 +77,8 @@ def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[
                 f"among them, as in {name}[0:{len(values)}]"
             )
         before = 0 if split == "train" else min(context, begin)
-        found.append(values.between(begin - before, end))
-    return [], found
+        windows.append(values.between(begin - before, end))
+    return [], windows
 
 
 def _check_exists(path: Path, config: DataConfig, split: str) -> None:

@@ -80,9 +80,9 @@ class Spelled(Texts):
 
     def part(self, start: int, stop: int) -> "Spelled":
         """See Texts."""
-        found = Spelled(self._drawn, self._split, self._language)
-        found._range = self._range[start:stop]
-        return found
+        cut = Spelled(self._drawn, self._split, self._language)
+        cut._range = self._range[start:stop]
+        return cut
 
 
 @cache
@@ -97,8 +97,8 @@ def draw(sizes: tuple[int, ...], below: int, round_numbers: float = 0.0) -> list
     """
     generator = np.random.default_rng(_SEED)
     digits = len(str(below - 1))
-    found, known = np.zeros(0, np.int64), np.zeros(0, np.int64)  # as drawn; sorted
-    while len(found) < sum(sizes):
+    unique, known = np.zeros(0, np.int64), np.zeros(0, np.int64)  # as drawn; sorted
+    while len(unique) < sum(sizes):
         size = generator.integers(1, digits + 1, sum(sizes))
         values = generator.integers(10 ** (size - 1) * (size > 1), np.minimum(10**size, below))
         if round_numbers:
@@ -108,9 +108,9 @@ def draw(sizes: tuple[int, ...], below: int, round_numbers: float = 0.0) -> list
                 values -= values // place % 10 * place * gone
         new, first = np.unique(values, return_index=True)
         other = ~np.isin(new, known, assume_unique=True)
-        found = np.concatenate([found, values[np.sort(first[other])]])
+        unique = np.concatenate([unique, values[np.sort(first[other])]])
         known = np.concatenate([known, new[other]])
-    numbers = generator.permutation(found[: sum(sizes)])
+    numbers = generator.permutation(unique[: sum(sizes)])
     if below > _LARGE and sizes[0] > 40 * _SHORT:
         repeated = generator.choice(_SHORT, sizes[0] // 20 - _SHORT)
         first = generator.permutation(np.concatenate([np.arange(_SHORT), repeated]))

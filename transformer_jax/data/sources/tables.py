@@ -56,9 +56,9 @@ def files_of(directory: Path, part: str) -> list[Path] | None:
     """
     place = directory / part
     if place.is_dir():
-        found = arrow_files.saved(place)
-        if found is not None or not part.endswith("/"):
-            return found
+        saved = arrow_files.saved(place)
+        if saved is not None or not part.endswith("/"):
+            return saved
         part = f"{glob.escape(part)}**"
     elif place.is_file():
         return [place]
@@ -72,8 +72,8 @@ def files_of(directory: Path, part: str) -> list[Path] | None:
 
 def _packed(path: Path) -> list[Path]:
     """Return the compressed form of a file that is only there in that form."""
-    found = (path.with_name(path.name + ending) for ending in _COMPRESSED)
-    return [path for path in found if path.is_file()][:1]
+    packed = (path.with_name(path.name + ending) for ending in _COMPRESSED)
+    return [path for path in packed if path.is_file()][:1]
 
 
 def has_columns(name: str) -> bool:
@@ -120,15 +120,15 @@ class Table:
 
     def _held(self) -> list[list[str]] | None:
         """Return the texts in memory, or None if they turn out to be too large."""
-        found: list[list[str]] = [[] for _ in self.columns]
+        columns: list[list[str]] = [[] for _ in self.columns]
         size = 0
         for block in self._read(self.files):
             size += sum(len(text) for texts in block for text in texts)
             if size > lines.HELD:
                 return None
-            for held, texts in zip(found, block, strict=True):
+            for held, texts in zip(columns, block, strict=True):
                 held += texts
-        return found
+        return columns
 
     def spans(self) -> Iterator[Span]:
         """Yield where the texts are, some at a time."""
@@ -137,10 +137,10 @@ class Table:
                 yield Span(block.numbers, partial(self._named, path))
 
     def _format(self, path: Path) -> Format:
-        found = FORMATS.get(_ending(path), _TEXT)
+        form = FORMATS.get(_ending(path), _TEXT)
         if not self.whole:
-            return found
-        if found is not _TEXT:
+            return form
+        if form is not _TEXT:
             raise UserError(
                 f"config.objective.document='file': {path} has a text in each row; choose 'line'"
             )

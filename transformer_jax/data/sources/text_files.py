@@ -38,14 +38,14 @@ def documents(config: DataConfig, split: str) -> tuple[list[str], Sequence[str]]
       UserError: if a file is missing or unreadable.
       DiskError: if the cache cannot be written.
     """
-    found: list[Sequence[str]] = []
+    texts: list[Sequence[str]] = []
     for part in getattr(config, split):
         table = _table(config, split, part, one_sided=True, whole=True)
         if table is None:
-            found.append([read_text(_find(config, split, f"{part}.{config.target_language}"))])
+            texts.append([read_text(_find(config, split, f"{part}.{config.target_language}"))])
         else:
-            found += table.texts()
-    return [], joined(found)
+            texts += table.texts()
+    return [], joined(texts)
 
 
 def place(config: DataConfig, split: str, number: int, source: bool) -> str:

@@ -46,10 +46,10 @@ class _Part(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "_Part":
-        found = _PART.fullmatch(text)
-        if found is None:
+        matched = _PART.fullmatch(text)
+        if matched is None:
             return cls(text, None, "", False)
-        name, group, negated, value = found.groups()
+        name, group, negated, value = matched.groups()
         return cls(name, group, value, bool(negated))
 
 
@@ -67,11 +67,11 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
             _take(config, samples, sounds, texts)
             continue
         part = _Part.read(word)
-        given = None if config.label_pattern else _manifest(config, split, part)
+        manifest = None if config.label_pattern else _manifest(config, split, part)
         for name, place, content in _files(config, split, part.name):
-            text = _matched(config, part, name, place) if given is None else given.get(name)
+            text = _matched(config, part, name, place) if manifest is None else manifest.get(name)
             if text is None:
-                if given is not None:
+                if manifest is not None:
                     raise UserError(f"{place}: {part.name}.tsv has no line for this file; add one")
                 continue
             sounds.append(read(content, place))
@@ -151,21 +151,21 @@ def _files(config: DataConfig, split: str, name: str) -> Iterator[tuple[str, str
 
 def _matched(config: DataConfig, part: _Part, name: str, place: str) -> str | None:
     """Return the text of a file according to its name, or None if it is not in the part."""
-    found = re.fullmatch(config.label_pattern, name)
-    if found is None or found["label"] is None:
+    groups = re.fullmatch(config.label_pattern, name)
+    if groups is None or groups["label"] is None:
         raise UserError(
             f"{place}: its name does not match config.data.label_pattern={config.label_pattern!r}; "
             f"rename it, change the pattern, or set it to '' to read {part.name}.tsv"
         )
     if part.group is not None:
-        if part.group not in found.groupdict():
+        if part.group not in groups.groupdict():
             raise UserError(
                 f"config.data.label_pattern={config.label_pattern!r}: has no group {part.group!r}, "
                 f"which a part [{part.group}:...] needs; add (?P<{part.group}>...)"
             )
-        if (found[part.group] == part.value) == part.other:
+        if (groups[part.group] == part.value) == part.other:
             return None
-    return _text_of(config, found["label"], place)
+    return _text_of(config, groups["label"], place)
 
 
 def _text_of(config: DataConfig, label: str, place: str) -> str:

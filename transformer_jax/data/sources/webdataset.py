@@ -35,14 +35,14 @@ class Sample(NamedTuple):
           UserError: if there is none, or more than one.
         """
         wanted = [column.name] if column.name else usual
-        found = [name for name in self.files if name in wanted]
-        if len(found) != 1:
-            many = "more than one" if found else f"no {column.name}".strip()
+        members = [name for name in self.files if name in wanted]
+        if len(members) != 1:
+            many = "more than one" if members else f"no {column.name}".strip()
             raise UserError(
                 f"{self.place}: has {many} file for the {column.side} side among "
                 f"{listed(self.files)}; add or choose one, with {column.remedy}"
             )
-        return f"{self.place}.{found[0]}", self.files[found[0]]
+        return f"{self.place}.{members[0]}", self.files[members[0]]
 
     def text(self, column: Column) -> str:
         """Return the text of a column on one line; of `json.a.b`, what is at a.b in a .json file.

@@ -96,15 +96,15 @@ class Lexicon:
             raise UserError(f"{path}: no such file; {remedy}")
         try:
             with np.load(path, allow_pickle=False) as file:
-                found = cls(
+                lexicon = cls(
                     str(file["digest"]), file["empty"], file["starts"], file["pieces"],
                     file["probabilities"],
                 )  # fmt: skip
         except (OSError, ValueError, LookupError, EOFError, zipfile.BadZipFile):
             raise UserError(f"{path}: damaged; {remedy}") from None
-        if found.digest != digest:
+        if lexicon.digest != digest:
             raise UserError(f"{path}: is for other tokenizers than the model's; {remedy}")
-        return found
+        return lexicon
 
 
 class _Links(NamedTuple):

@@ -63,15 +63,15 @@ class GrowingSide:
                 try:
                     count, *written = json.loads(row)
                     expected = [Sum(*one) for one in written]
-                    found = [
+                    stored = [
                         _advanced(file, done, there.size)
                         for file, done, there in zip((ids, offsets), sums, expected, strict=True)
                     ]
                 except (ValueError, TypeError):  # the last row, half-written
                     break
-                if found != expected:
+                if stored != expected:
                     break
-                lines, sums, kept = count, found, f"{kept}{row}\n"
+                lines, sums, kept = count, stored, f"{kept}{row}\n"
         return lines, sums, kept
 
     def append(self, part: Ragged) -> None:

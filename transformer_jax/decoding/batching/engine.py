@@ -59,9 +59,9 @@ class Engine:
             params: Any, search: Search, state: SearchState, words: Any, *, layout: Layout,
             share: int,
         ) -> tuple[SearchState, Any]:  # fmt: skip
-            given = layout.split(words)
-            state, found = drain(search, make_stepper(params), state, *given, share=share)
-            return state, joined(jax.tree.leaves(found))
+            requests = layout.split(words)
+            state, outcome = drain(search, make_stepper(params), state, *requests, share=share)
+            return state, joined(jax.tree.leaves(outcome))
 
         def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, state.room)

@@ -110,11 +110,11 @@ class LiveStream:
         took = {few: np.inf, many: np.inf}
         for steps in (few, many) * 3:
             began = time.perf_counter()
-            found = list(rows.drain(queues, _queue(rows), wake, steps))
+            finished = list(rows.drain(queues, _queue(rows), wake, steps))
             took[steps] = min(took[steps], time.perf_counter() - began)
             searching = (rows.owners >= 0).sum(1)
             rows.owners[:] = -1
-            if found or (searching < len(queue)).any():
+            if finished or (searching < len(queue)).any():
                 return 0.0
         return max(took[many] - took[few], 0.0) / _MEASURED
 
@@ -207,13 +207,13 @@ class LiveStream:
 
     def _go_on(self, rows: Rows, queues: Queues) -> Generator[Found, None, Moving]:
         """Advance a batch for a moment, admitting from queues; return those with no room left."""
-        given = queues.devices or [[] for _ in rows.owners], _queue(rows)
-        active = (rows.owners >= 0).sum(1) + [len(queue) for queue in given[0]]
+        waiting = queues.devices or [[] for _ in rows.owners], _queue(rows)
+        active = (rows.owners >= 0).sum(1) + [len(queue) for queue in waiting[0]]
         wake = np.maximum(np.minimum(active, rows.shape.rows) - rows.shape.share, 0)
         each, (least, most), began = self._each[id(rows)], _STEPS, time.perf_counter()
         seconds = _LONG if queues.full else np.clip(least * each, _SHORT, _LONG)
         steps = int(np.clip(seconds / each, 1, most))
-        drained = yield from rows.drain(*given, wake, steps)
+        drained = yield from rows.drain(*waiting, wake, steps)
         self._each[id(rows)] = (time.perf_counter() - began) / max(drained.steps, 1)
         return drained.paused
 

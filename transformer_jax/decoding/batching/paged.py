@@ -56,8 +56,8 @@ class Paged:
         seen = jnp.arange(room)[None] < place[:, None]
         lanes = Lanes(seen[:, None], jnp.zeros(count, jnp.int32), room)
         rows = DecodeState(state.memories, None, caches, lanes)
-        given = tokens.reshape(count, 1, 1), place[:, None], going
-        logits, _, after = self._stepper.step(rows, *given)
+        following = tokens.reshape(count, 1, 1), place[:, None], going
+        logits, _, after = self._stepper.step(rows, *following)
         pairs = zip(state.pools, after.caches, strict=True)
         pools = [pages.write(table, place, going, cache) for pages, cache in pairs]
         return logits.reshape(*tokens.shape, -1), None, replace(state, pools=pools)
@@ -162,8 +162,8 @@ class PagedStream:
             while waiting and self._enters(sentences[waiting[0]]):
                 self._admit(waiting[0], sentences[waiting.popleft()])
             waiting.extendleft(self._make_room())
-            given = self._params, self._search, self._state, self._pools, self._rest
-            self._state, self._pools = self._programs.turn(*given, self._table, self._start)
+            arrays = self._params, self._search, self._state, self._pools, self._rest
+            self._state, self._pools = self._programs.turn(*arrays, self._table, self._start)
             yield from self._harvest()
 
     def _prepare(self, sentences: Sequence[Sentence]) -> None:
@@ -181,8 +181,8 @@ class PagedStream:
         self._owner = np.full(rows, -1)
         self._order: list[int] = []  # rows, the newest last
         request = SearchRequest.empty(1, self._length)
-        given = self._params, self._search, request, self._room, rows, self._count, size
-        self._state, self._pools, self._rest = self._programs.empty(*given)
+        arguments = self._params, self._search, request, self._room, rows, self._count, size
+        self._state, self._pools, self._rest = self._programs.empty(*arguments)
 
     def _parts(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
         """Return the names of a prompt's blocks: all pieces up to the end of each."""
@@ -210,8 +210,8 @@ class PagedStream:
         request.src_lengths[0], request.first[0] = len(sentence.ids), sentence.first
         request.limits[0], request.least[0] = sentence.limit, sentence.least
         request.seeds[0] = sentence.seed
-        given = self._params, self._search, request, self._room, self._state, self._pools
-        self._state, self._pools = self._programs.admit(*given, np.int32(row), new)
+        arguments = self._params, self._search, request, self._room, self._state, self._pools
+        self._state, self._pools = self._programs.admit(*arguments, np.int32(row), new)
         self._owner[row], self._start[row] = number, len(sentence.ids)
         self._position[row], self._limits[row] = 0, sentence.limit
         self._order.append(row)

@@ -121,25 +121,25 @@ class Rows:
         places = np.where(self.owners >= 0, np.arange(self.shape.rows), -1).astype(np.int32)
         count = (owners >= 0).sum(1).astype(np.int32)
         most = np.full(devices, steps, np.int32)
-        given = places.reshape(-1), request, count, wake.astype(np.int32), most
-        words, layout = pack(given, devices)
+        arrays = places.reshape(-1), request, count, wake.astype(np.int32), most
+        words, layout = pack(arrays, devices)
         self._state, words = self._engine.drain(
             self._params, self._search, self._state,
             jax.device_put(words, self._engine.sharding), layout=layout, share=self.shape.share,
         )  # fmt: skip
         if size not in self._outcomes:
             self._outcomes[size] = self._outcome(size)
-        found = self._outcomes[size].split(np.asarray(words))
+        outcome = self._outcomes[size].split(np.asarray(words))
         numbers = np.concatenate([self.owners, owners], axis=1)
-        staying = found.places.reshape(self.owners.shape)
-        came = np.arange(owners.shape[1]) < found.entered[:, None]
+        staying = outcome.places.reshape(self.owners.shape)
+        came = np.arange(owners.shape[1]) < outcome.entered[:, None]
         over = np.concatenate([self.owners >= 0, came], axis=1)
         device, row = np.nonzero(staying >= 0)
         over[device, staying[device, row]] = False
         self.owners = np.where(staying >= 0, np.take_along_axis(numbers, staying, axis=1), -1)
-        yield from self._found(numbers.reshape(-1), over.reshape(-1), found.results)
-        paused = list(self.remove(found.stuck.reshape(self.owners.shape)))
-        return Drained(paused, found.entered, steps - int(found.steps.min()))
+        yield from self._found(numbers.reshape(-1), over.reshape(-1), outcome.results)
+        paused = list(self.remove(outcome.stuck.reshape(self.owners.shape)))
+        return Drained(paused, outcome.entered, steps - int(outcome.steps.min()))
 
     def _outcome(self, queue: int) -> Layout:
         """Return the layout of what a drain returns, for queues of this size."""
@@ -154,8 +154,8 @@ class Rows:
 
     def run(self, wake: int) -> None:
         """Search until at most `wake` sentences per device are active."""
-        given = self._params, self._search, self._state, np.int32(wake)
-        self._state = self._engine.run(*given)
+        arguments = self._params, self._search, self._state, np.int32(wake)
+        self._state = self._engine.run(*arguments)
 
     def release(self, number: int) -> None:
         """Free the row of a sentence."""
@@ -216,11 +216,11 @@ class Rows:
 
     def _found(self, numbers: np.ndarray, over: np.ndarray, results: Results) -> Iterator[Found]:
         """Yield the results of finished sentences, and count their accepted proposals."""
-        found = jax.device_get(results)
-        if self._acceptance is not None and found.drafts is not None:
-            self._acceptance.add(found.position[over], found.drafts[over])
+        host = jax.device_get(results)
+        if self._acceptance is not None and host.drafts is not None:
+            self._acceptance.add(host.position[over], host.drafts[over])
         for where in np.flatnonzero(over):
-            yield int(numbers[where]), found.tokens[where, :, 1:], found.scores[where]
+            yield int(numbers[where]), host.tokens[where, :, 1:], host.scores[where]
 
     def _paused(self) -> Moving:
         """Take out sentences that have no room left."""

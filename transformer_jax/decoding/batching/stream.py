@@ -59,8 +59,8 @@ def stream(
         mine = [i for i in order if lengths[i] <= shape.src_length]
         order = order[len(mine) :]
         next_rows = 0 if following is None else following.rows
-        given = engine, search, params, shape, next_rows
-        rows = Rows(*given, _form(sentences), acceptance)
+        arguments = engine, search, params, shape, next_rows
+        rows = Rows(*arguments, _form(sentences), acceptance)
         queues = [deque(mine[device :: engine.devices]) for device in range(engine.devices)]
         moving = yield from _drain(rows, next_rows, moving, queues, sentences)
 

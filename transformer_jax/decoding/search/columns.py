@@ -14,8 +14,8 @@ def pieces_of(shortlist: Shortlists, columns: Int[Array, "B *n"]) -> Int[Array, 
     if shortlist is None:
         return columns
     rows = columns.reshape(len(columns), -1)
-    found = jnp.take_along_axis(jnp.asarray(shortlist), rows, axis=1)
-    return found.reshape(columns.shape)
+    pieces = jnp.take_along_axis(jnp.asarray(shortlist), rows, axis=1)
+    return pieces.reshape(columns.shape)
 
 
 def columns_of(shortlist: Shortlists, pieces: Int[Array, "B *n"]) -> Int[Array, "B *n"]:
@@ -23,12 +23,12 @@ def columns_of(shortlist: Shortlists, pieces: Int[Array, "B *n"]) -> Int[Array, 
     if shortlist is None:
         return pieces
 
-    def look(own: Int[Array, "K"], wanted: Int[Array, "*n"]) -> Int[Array, "*n"]:
+    def find(own: Int[Array, "K"], wanted: Int[Array, "*n"]) -> Int[Array, "*n"]:
         place = jnp.searchsorted(own, wanted)
         there = own.at[place].get(mode="fill", fill_value=-1) == wanted
         return jnp.where(there, place, own.size)
 
-    return jax.vmap(look)(jnp.asarray(shortlist), pieces)
+    return jax.vmap(find)(jnp.asarray(shortlist), pieces)
 
 
 def marked(shortlist: Shortlists, tokens: tuple[int, ...], size: int) -> Bool[Array, "b V"]:

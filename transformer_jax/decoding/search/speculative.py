@@ -105,9 +105,9 @@ class Speculative:
 
         def judge(carry: tuple[SearchState, Array], place: Any) -> tuple[Any, None]:
             state, going = carry
-            given, proposed, share = place
-            tokens = self._chosen(self.rule.filtered(given, state), state, proposed, share)
-            new = self.rule.follow(state, given, tokens, going)
+            logits, proposed, share = place
+            tokens = self._chosen(self.rule.filtered(logits, state), state, proposed, share)
+            new = self.rule.follow(state, logits, tokens, going)
             same = (last_tokens(new)[:, :, 0] == proposed) & (proposed >= 0)
             ended = has_ended(state)
             asked = (proposed >= 0) & ~ended & ~forced_tokens(state)[0][:, None]
@@ -211,10 +211,10 @@ class ByLookup:
             alike &= (earlier == last) & (place >= back)
             size += alike
         best = jnp.argmax(size * text.shape[2] + place, axis=2, keepdims=True)
-        found = jnp.take_along_axis(size, best, axis=2) > 0
+        matches = jnp.take_along_axis(size, best, axis=2) > 0
         step = jnp.arange(length).reshape(1, 1, -1) % jnp.maximum(end - best, 1)
         tokens = jnp.take_along_axis(text, jnp.minimum(best + 1 + step, end), axis=2)
-        return Proposals(jnp.where(found, tokens, NONE), None), state.model_state
+        return Proposals(jnp.where(matches, tokens, NONE), None), state.model_state
 
 
 # Drafts that are not models, as config.decoding.draft names them.

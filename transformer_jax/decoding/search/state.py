@@ -109,8 +109,8 @@ def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -
     pos = jnp.broadcast_to(jnp.arange(ids.shape[1])[None], ids.shape[:2])
     seg = (pos < jnp.asarray(request.src_lengths)[:, None]).astype(jnp.int32)
     batch = stepper.context(Side(ids, pos, seg))
-    given = search.width, room, search.stride, request.shortlist
-    return search.start(request, room, stepper.start(batch, *given))
+    sizes = search.width, room, search.stride, request.shortlist
+    return search.start(request, room, stepper.start(batch, *sizes))
 
 
 def blank(

@@ -39,12 +39,12 @@ def top_k(
     _, chosen = _top(sums, min(k, groups * count))
     chosen = jnp.sort(chosen)  # so that of equal entries the first one wins
     group = chosen // count
-    found = jnp.take_along_axis(x.reshape(rows, -1, length), chosen[:, :, None], axis=1)
+    heads_of_groups = jnp.take_along_axis(x.reshape(rows, -1, length), chosen[:, :, None], axis=1)
     if banned is not None:
         heads = jnp.take_along_axis(head, group[:, :, None], axis=1)
-        found = jnp.where((chosen % count == 0)[:, :, None], heads, found)
-    found = found + jnp.take_along_axis(offset, group, axis=1)[:, :, None]
-    values, where = _top(found.reshape(rows, -1), k)
+        heads_of_groups = jnp.where((chosen % count == 0)[:, :, None], heads, heads_of_groups)
+    heads_of_groups = heads_of_groups + jnp.take_along_axis(offset, group, axis=1)[:, :, None]
+    values, where = _top(heads_of_groups.reshape(rows, -1), k)
     block = jnp.take_along_axis(chosen, where // length, axis=1)
     return values, block // count, jnp.minimum(block % count * length + where % length, size - 1)
 

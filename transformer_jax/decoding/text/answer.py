@@ -48,15 +48,15 @@ def answers(
     nowhere = Ragged.from_lists([[len(one.units), 0, 0] for one in asked])  # placeholders: not read
     items = loaded.items(Ragged.from_lists(parts), nowhere)
     assert isinstance(items, Windows)
-    found = [Found("", 0, -np.inf)] * len(asked)
+    best = [Found("", 0, -np.inf)] * len(asked)
     for item, row, _ in each_item(_log_probs, loaded, items, tokens_per_batch):
         line, before = int(items.line[item]), int(items.before[item])
         first, last, log_prob = _best(items, item, row)
-        if log_prob > found[line].log_prob:
+        if log_prob > best[line].log_prob:
             one = asked[line]
             begin, end = one.units[before + first][0], one.units[before + last][1]
-            found[line] = Found(one.context[begin:end], begin, log_prob)
-    return found
+            best[line] = Found(one.context[begin:end], begin, log_prob)
+    return best
 
 
 def _best(items: Windows, item: int, row: np.ndarray) -> tuple[int, int, float]:

@@ -52,10 +52,10 @@ def alignments(
     tokens_per_batch: int = 4096,
 ) -> list[Alignments]:
     """Return the word alignments of pairs given as ids; the sources end in EOS."""
-    found: list[Alignments] = [[] for _ in sources]
+    aligned: list[Alignments] = [[] for _ in sources]
     for pair, weights in each_pair(_mean_of_last_layer, loaded, sources, targets, tokens_per_batch):
-        found[pair] = align(weights, loaded.codecs, sources[pair], targets[pair])
-    return found
+        aligned[pair] = align(weights, loaded.codecs, sources[pair], targets[pair])
+    return aligned
 
 
 def check_attention(model: Model, params: Any, purpose: str) -> None:
@@ -81,8 +81,8 @@ def align(
     )
     if not src_words or not tgt_words:
         return []
-    looked_at = weights[: len(tgt_words), : len(src_words)].argmax(1)
-    return sorted({(src_words[s], t) for s, t in zip(looked_at, tgt_words, strict=True)})
+    attended_blocks = weights[: len(tgt_words), : len(src_words)].argmax(1)
+    return sorted({(src_words[s], t) for s, t in zip(attended_blocks, tgt_words, strict=True)})
 
 
 def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
@@ -92,7 +92,7 @@ def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
     the word of the first character that it adds, or to the next word if it adds none.
     """
     ids = [token for token in ids if token != tokenizer.special.get("eos")]
-    found: list[int] = []
+    numbers: list[int] = []
     before = text = ""
     for length in range(1, len(ids) + 1):
         before, text = text, tokenizer.decode(ids[:length])
@@ -100,10 +100,10 @@ def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
         written = len(text) - len(added.lstrip())
         known = text[: written + 1].split()
         goes_on = written < len(text) or (known and not text[-1].isspace())
-        found.append(len(known) - bool(goes_on))
+        numbers.append(len(known) - bool(goes_on))
     # Some codecs attach a sign to the word before it only once they see what follows.
     last = len(text.split()) - 1
-    return np.minimum.accumulate([last, *reversed(found)])[:0:-1].tolist() if last >= 0 else []
+    return np.minimum.accumulate([last, *reversed(numbers)])[:0:-1].tolist() if last >= 0 else []
 
 
 def _cross_attention(model: Model, params: Any, batch: Batch) -> list[Array]:

@@ -41,15 +41,15 @@ def classify(
     else:
         src = encoded(reads, texts)
     items = loaded.items(src, nothing)
-    found: list[dict[str, float]] = [{}] * len(texts)
+    probabilities: list[dict[str, float]] = [{}] * len(texts)
     for item, row, _ in each_item(_probabilities, loaded, items, tokens_per_batch):
         order = np.argsort(-row[0], kind="stable")
-        found[item] = {names[i]: float(row[0, i]) for i in order}
-    return found
+        probabilities[item] = {names[i]: float(row[0, i]) for i in order}
+    return probabilities
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _probabilities(model: Model, params: Any, batch: Batch) -> Float[Array, "B T C"]:
-    found = model.outputs(params, batch, None)
-    (name,) = CHOICES & set(found)
-    return jax.nn.softmax(found[name].logits())
+    outputs = model.outputs(params, batch, None)
+    (name,) = CHOICES & set(outputs)
+    return jax.nn.softmax(outputs[name].logits())

@@ -94,8 +94,8 @@ class Generator:
         # An n-gram that must not occur again may be anywhere in what is written.
         alone = not config.competes and not config.no_repeat_ngram
         self._slides = self._prompting.continued and alone and self.positions < NO_LIMIT
-        given = tuple(self.models), config.ensemble, self.mesh
-        self.engine = make_engine(*given, draft and draft.model)
+        arguments = tuple(self.models), config.ensemble, self.mesh
+        self.engine = make_engine(*arguments, draft and draft.model)
 
     def generate(
         self,
@@ -123,19 +123,19 @@ class Generator:
         read = [self.read(prompt) for prompt in prompts]
         wanted = [self._wanted(first + i, len(ids), max_tokens) for i, ids in enumerate(read)]
         sentences = [self._first(ids, i, first, wanted[i]) for i, ids in enumerate(read)]
-        found: list[list[Generated]] = [[] for _ in prompts]
+        continuations: list[list[Generated]] = [[] for _ in prompts]
         with jax.set_mesh(self.mesh):
             params = held(self.models, params, self.draft)
-            for _ in progress(self._each(params, sentences, read, found)):
+            for _ in progress(self._each(params, sentences, read, continuations)):
                 pass
             if self._slides:
-                self._go_on(params, sentences, read, found, wanted)
+                self._go_on(params, sentences, read, continuations, wanted)
         if not stop:
-            return found
+            return continuations
         starts = [len(self.text(ids, [])) for ids in read]
         return [
             self._listed(text._replace(text=cut(text.text, stop, start)) for text in texts)
-            for texts, start in zip(found, starts, strict=True)
+            for texts, start in zip(continuations, starts, strict=True)
         ]
 
     def stream(
@@ -218,9 +218,9 @@ class Generator:
             return self
         one: dict[str, Any] = {self.config.record.width: 1}
         config = dataclasses.replace(self.config, **one)
-        given = self.models, self._codec, self._objective, config
+        arguments = self.models, self._codec, self._objective, config
         devices = list(self.mesh.devices.flat)
-        again = Generator(*given, devices=devices, draft=self.draft, cut_at=self._cut_at)
+        again = Generator(*arguments, devices=devices, draft=self.draft, cut_at=self._cut_at)
         again.acceptance = self.acceptance
         return again
 
@@ -339,8 +339,8 @@ class Generator:
 
     def _alone(self, params: list, sentence: Sentence) -> Alone:
         check_contiguous(self.config, "a text that is written by itself")
-        given = tuple(self.models), self.config.ensemble, params, self.search, sentence
-        return Alone(*given, self.positions, self.draft, self.acceptance, self._prompts)
+        arguments = tuple(self.models), self.config.ensemble, params, self.search, sentence
+        return Alone(*arguments, self.positions, self.draft, self.acceptance, self._prompts)
 
     def texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
         """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts; if none ended

@@ -123,7 +123,7 @@ def _watched(model: Network, params: Any, batch: Batch) -> list[tuple]:
         model.config, layer_loop="unrolled", remat="none", attention="dense"
     )
     plain = model.clone(config=config)
-    found: list[tuple] = []
+    layers: list[tuple] = []
     hidden: list[Any] = []
     weights: dict[str, list[Any]] = {"mix": [], "recall": []}
 
@@ -135,14 +135,14 @@ def _watched(model: Network, params: Any, batch: Batch) -> list[tuple]:
             weights[method] += [] if out[1] is None else [out[1]]
         elif isinstance(context.module, Stack) and method == "__call__":
             at, across = (_stacked(rows) for rows in weights.values())
-            found.append((_stacked(hidden), np.asarray(out[0]), at, across))
+            layers.append((_stacked(hidden), np.asarray(out[0]), at, across))
             for rows in (hidden, *weights.values()):
                 rows.clear()
         return out
 
     with nn.intercept_methods(watch):
         plain.outputs(params, jax.tree.map(jnp.asarray, batch), None)
-    return found
+    return layers
 
 
 def _stacked(rows: Sequence[Any]) -> np.ndarray | None:

@@ -42,10 +42,10 @@ def likelihoods(
         does = "translates" if objective.translates else objective.record.predicts
         raise loaded.refusal(f"{does}, and gives no probability of a text")
     nothing = Likelihood(np.zeros(0), np.zeros((0, count), np.int32), np.zeros((0, count)))
-    found = [nothing] * len(sequences)
+    results = [nothing] * len(sequences)
     predicted = [i for i, ids in enumerate(sequences) if len(ids) > 1]
     if not predicted:
-        return found
+        return results
     whole = max(len(sequences[i]) for i in predicted) - 1
     loaded = replace(loaded, objective=replace(objective, document="line", window=whole))
     items = loaded.items(
@@ -53,8 +53,8 @@ def likelihoods(
     )
     compute = functools.partial(_likelihood, count)
     for item, row, places in each_item(compute, loaded, items, tokens_per_batch):
-        found[predicted[item]] = Likelihood(*(array[places] for array in row))
-    return found
+        results[predicted[item]] = Likelihood(*(array[places] for array in row))
+    return results
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -21,7 +21,7 @@ def split(text: str, count: Callable[[Sequence[str]], Sequence[int]], most: int)
     anywhere. Parts that are still too long are cut in the same way. `count` returns the number of
     pieces of each of several texts.
     """
-    ends = [[found.end() for found in pattern.finditer(text)] for pattern in _CUTS]
+    ends = [[match.end() for match in pattern.finditer(text)] for pattern in _CUTS]
     short: list[tuple[int, int]] = []
     parts = [_stripped(text, 0, len(text))]
     while parts:
@@ -42,15 +42,15 @@ def words_before(text: str, parts: Sequence[str], read: Callable[[str], str]) ->
     """Return how many words of a text are before the one that each of its parts begins with, or
     goes on with. `read` returns a text as a codec reads it, which may divide words.
     """
-    found, here, words = [], 0, 0
+    counts, here, words = [], 0, 0
     for part in parts:
         begin = text.index(part, here)
         meet = bool(part) and 0 < begin == here
         goes_on = meet and len(read(text[here - 1 : here + 1]).split()) == 1
-        found.append(words - goes_on)
+        counts.append(words - goes_on)
         words += len(read(part).split()) - goes_on
         here = begin + len(part)
-    return found
+    return counts
 
 
 def _too_long(texts: list[str], count: Callable, most: int) -> list[bool]:

@@ -57,10 +57,10 @@ def follows(
 
 
 def _log_probs(loaded: Loaded, items: TokenStore, tokens_per_batch: int) -> np.ndarray:
-    found = np.zeros(len(items))
+    log_probs = np.zeros(len(items))
     for item, row, _ in each_item(_of_truth, loaded, items, tokens_per_batch):
-        found[item] = row[0]
-    return found
+        log_probs[item] = row[0]
+    return log_probs
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -48,8 +48,8 @@ class PromptCache:
 
     def state(self, ids: Sequence[int], length: int, width: int, room: int, stride: int) -> Any:
         """Return the state after a prompt, padded to a length, as `Stepper.start` does."""
-        size, given = self._part, (self._model, self._params)
-        state = _blank(*given, -(-max(length, 1) // size) * size, size)
+        size, network = self._part, (self._model, self._params)
+        state = _blank(*network, -(-max(length, 1) // size) * size, size)
         whole, known = len(ids) // size, True
         for first in range(0, len(ids), size):
             last, kept = min(first + size, len(ids)), None
@@ -58,17 +58,17 @@ class PromptCache:
                 kept = self._found(state, ids[:last])
                 known = kept is not None
             if kept is not None:
-                state = _taken(*given, state, np.int32(first), size, kept)
+                state = _taken(*network, state, np.int32(first), size, kept)
                 self.taken += 1
                 continue
             new = np.zeros((1, 1, size), np.int32)
             new[0, 0, : last - first] = ids[first:last]
-            state, part = _read(*given, state, new, np.int32(first), np.int32(last))
+            state, part = _read(*network, state, new, np.int32(first), np.int32(last))
             if complete:
                 arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(jax.device_get(part))]
                 self._files.put(ids[:last], arrays)
                 self.computed += 1
-        return _as_prompt(*given, state, np.int32(len(ids)), width, room, stride)
+        return _as_prompt(*network, state, np.int32(len(ids)), width, room, stride)
 
     def _found(self, state: Any, ids: Sequence[int]) -> Any | None:
         """Return the last part of a beginning, if it is there and has the right sizes."""
@@ -105,12 +105,12 @@ def _check(model: Model) -> None:
 
 def digest(params: Any) -> str:
     """Return a hash of parameters, their names, types and shapes."""
-    found = hashlib.blake2b(digest_size=32)
+    hashed = hashlib.blake2b(digest_size=32)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         array = np.ascontiguousarray(jax.device_get(leaf))
-        found.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
-        found.update(array.reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+        hashed.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
+        hashed.update(array.reshape(-1).view(np.uint8).data)
+    return hashed.hexdigest()
 
 
 def _part_of(model: Any, params: Any, state: Any, size: int) -> Any:

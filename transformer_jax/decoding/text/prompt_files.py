@@ -87,16 +87,16 @@ class PromptFiles:
 
     def _evict(self, newest: Path) -> None:
         """Delete the least recently used files until the others fit."""
-        found = []
+        entries = []
         for path in self._directory.iterdir():
             with contextlib.suppress(OSError):  # gone
                 stat = path.stat()
                 if path.suffix == _SUFFIX:
-                    found.append((path == newest, stat.st_mtime_ns, stat.st_size, path))
+                    entries.append((path == newest, stat.st_mtime_ns, stat.st_size, path))
                 elif path.suffix == _ASIDE and stat.st_mtime < time.time() - _ABANDONED:
                     path.unlink()
-        total = sum(size for _, _, size, _ in found)
-        for _, _, size, path in sorted(found):
+        total = sum(size for _, _, size, _ in entries)
+        for _, _, size, path in sorted(entries):
             if total <= self._limit:
                 return
             path.unlink(missing_ok=True)

@@ -74,11 +74,11 @@ PROMPTS = {word: PROMPTINGS[of.prompt] for word, of in OBJECTIVES.items() if of.
 
 def forbidden(codec: Codec, objective: ObjectiveConfig, config: DecodingConfig) -> list[int]:
     """Return the pieces that no text contains, besides padding and BOS, which no search writes."""
-    found = [codec.piece_id(piece) for piece in config.forbidden]
+    ids = [codec.piece_id(piece) for piece in config.forbidden]
     prompting = PROMPTS.get(objective.kind)
     if objective.document == "file" and prompting and prompting.continued:  # trained without EOS
-        found.append(special_of(codec).end)
-    return found
+        ids.append(special_of(codec).end)
+    return ids
 
 
 def check_prompts(objective: ObjectiveConfig, config: DecodingConfig) -> None:

@@ -80,10 +80,10 @@ def score_pairs(
     sources, targets, most = reads.encode(src), writes.encode(tgt), loaded.cut_at
     if most is not None:
         sources = [shortened(ids, most) for ids in sources]
-    found = log_probs_of(loaded, sources, targets, tokens_per_batch)
+    rows = log_probs_of(loaded, sources, targets, tokens_per_batch)
     return [
         PairScore(ids, log_probs.tolist(), writes.pieces(ids))
-        for ids, log_probs in zip(targets, found, strict=True)
+        for ids, log_probs in zip(targets, rows, strict=True)
     ]
 
 
@@ -121,9 +121,9 @@ def score_texts(
     ends = np.cumsum([len(ids) for ids in labels])[:-1]
     scores = []
     each = zip(texts, encoded, labels, np.split(joined, ends), strict=True)
-    for text, whole, ids, found in each:
+    for text, whole, ids, log_probs in each:
         units = _units(codec, text, whole, ids, frame.eos)
-        scores.append(TextScore(ids, found.tolist(), codec.pieces(ids), *units))
+        scores.append(TextScore(ids, log_probs.tolist(), codec.pieces(ids), *units))
     return scores
 
 
@@ -166,11 +166,11 @@ def pseudo_log_probs(
     """
     items = validation_items(loaded, texts)
     alone = one_by_one(items, most)
-    found = _of_items(loaded, alone, tokens_per_batch)
+    scored = _of_items(loaded, alone, tokens_per_batch)
     # An empty window begins where the next one does, and comes before it.
     window = {begin: i for i, begin in enumerate(items.src.starts.tolist())}
     parts: list[list[np.ndarray]] = [[np.zeros(0)] for _ in range(len(items))]
-    for begin, part in zip(alone.src.starts.tolist(), found, strict=True):
+    for begin, part in zip(alone.src.starts.tolist(), scored, strict=True):
         parts[window[begin]].append(part)
     return [np.concatenate(part) for part in parts]
 
@@ -197,10 +197,10 @@ def log_probs_of(
 def _of_items(
     loaded: Loaded, items: TokenStore, tokens_per_batch: int, log_probs: Any = None
 ) -> list[np.ndarray]:
-    found, compute = [np.zeros(0)] * len(items), log_probs or _log_probs
+    log_probs_of_items, compute = [np.zeros(0)] * len(items), log_probs or _log_probs
     for item, row, predicted in each_item(compute, loaded, items, tokens_per_batch):
-        found[item] = row[predicted]
-    return found
+        log_probs_of_items[item] = row[predicted]
+    return log_probs_of_items
 
 
 @functools.partial(jax.jit, static_argnums=0)

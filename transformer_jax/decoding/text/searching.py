@@ -74,10 +74,10 @@ def held(models: Sequence[Model], params: Any, draft: Draft | None = None) -> li
     """Return the parameters of all models of a search, of one or a list, those of a draft last, as
     they are computed with: see `in_compute_dtype`.
     """
-    found = [params] if len(models) == 1 else [*params]
+    trees = [params] if len(models) == 1 else [*params]
     if draft is not None:
-        models, found = [*models, draft.model], [*found, draft.params]
-    return [in_compute_dtype(*pair) for pair in zip(models, found, strict=True)]
+        models, trees = [*models, draft.model], [*trees, draft.params]
+    return [in_compute_dtype(*pair) for pair in zip(models, trees, strict=True)]
 
 
 @functools.lru_cache(maxsize=8)

@@ -49,8 +49,8 @@ def first_stop(text: str, stop: Sequence[str], start: int = 0) -> Stop | None:
 
 def cut(text: str, stop: Sequence[str], start: int = 0) -> str:
     """Return a text up to the first stop string to be complete; see `first_stop`."""
-    found = first_stop(text, stop, start)
-    return text if found is None else text[: found.begin]
+    stopped = first_stop(text, stop, start)
+    return text if stopped is None else text[: stopped.begin]
 
 
 def held_back(text: str, stop: Sequence[str], start: int) -> int:
@@ -111,11 +111,11 @@ class Parts:
 
     def _part(self) -> str:
         text = (self._settled if self.ended is None else self._text)(self.ids)
-        found = first_stop(text, self._stop, self.start)
-        if found is not None:
+        stopped = first_stop(text, self._stop, self.start)
+        if stopped is not None:
             self.ended, self.stopped = "stop", True
-            self.ids = self.ids[: self._needed(text[: found.end])]
-            text = text[: found.begin]
+            self.ids = self.ids[: self._needed(text[: stopped.end])]
+            text = text[: stopped.begin]
         elif self.ended is None:
             text = text[: len(text) - held_back(text, self._stop, self.start)]
         self.text = text
@@ -157,8 +157,8 @@ class Alone(NamedTuple):
         request.limits[0], request.seeds[0] = sentence.limit, sentence.seed
         if not self.prompts:
             return self._programs[0](self.params, search, request, shape.room)
-        given = sentence.ids, shape.src_length, search.width, shape.room, search.stride
-        read = together([own.state(*given) for own in self.prompts], self.draft is not None)
+        sizes = sentence.ids, shape.src_length, search.width, shape.room, search.stride
+        read = together([own.state(*sizes) for own in self.prompts], self.draft is not None)
         return _behind(search, request, shape.room, read)
 
     def pieces(self) -> Iterator[int]:

@@ -43,10 +43,10 @@ def tag(
     labels = [[0] * len(row) for row in words] if given is None else codec.encode(given)
     ids = encode_words(reads, [word for row in words for word in row])
     items = loaded.items(Ragged.from_lists(ids), Ragged.from_lists(labels))
-    found = [np.zeros((0, 3))] * len(items)
+    rows = [np.zeros((0, 3))] * len(items)
     for item, row, predicted in each_item(_of_words, loaded, items, tokens_per_batch):
-        found[item] = row[predicted]
-    joined = np.concatenate([*found, np.zeros((0, 3))])  # items are in the order of the texts
+        rows[item] = row[predicted]
+    joined = np.concatenate([*rows, np.zeros((0, 3))])  # items are in the order of the texts
     ends = np.cumsum([len(row) for row in words])[:-1]
     return [
         Said(codec.pieces(best.astype(int)), np.exp(most), log_probs)
@@ -58,5 +58,5 @@ def tag(
 def _of_words(model: Model, params: Any, batch: Batch) -> Float[Array, "B S 3"]:
     logs = jax.nn.log_softmax(model.outputs(params, batch, None)["tags"].logits())
     labels = jnp.asarray(batch.targets["tags"].labels)[..., None]
-    given = jnp.take_along_axis(logs, labels, axis=2)[..., 0]
-    return jnp.stack([logs.argmax(-1).astype(logs.dtype), logs.max(-1), given], axis=-1)
+    asked = jnp.take_along_axis(logs, labels, axis=2)[..., 0]
+    return jnp.stack([logs.argmax(-1).astype(logs.dtype), logs.max(-1), asked], axis=-1)

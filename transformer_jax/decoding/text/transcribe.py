@@ -54,7 +54,7 @@ class Transcriber:
         self, params: Any, lines: Sequence, progress: Callable[[Iterable], Iterable] = iter
     ) -> list[Translation]:
         """Return the transcription of each source; see `hypotheses`."""
-        return [found[0] for found in self.hypotheses(params, lines, progress)]
+        return [best[0] for best in self.hypotheses(params, lines, progress)]
 
     def hypotheses(
         self,
@@ -81,10 +81,10 @@ class Transcriber:
                 f"line {first + number}: {src.lengths[number]:,} positions, more than the "
                 f"{self.longest:,} that data.max_length allows; shorten it"
             )
-        found: list[list[Translation]] = [[Translation("", [], 0.0)] for _ in lines]
+        transcripts: list[list[Translation]] = [[Translation("", [], 0.0)] for _ in lines]
         for number, row in progress(self._each(params, src)):
-            found[number] = [self._said(row)]
-        return found
+            transcripts[number] = [self._said(row)]
+        return transcripts
 
     def _each(self, params: Any, src: Ragged) -> Iterator[tuple[int, np.ndarray]]:
         if not src.lengths.any():  # only sounds without a frame, whose transcriptions are empty

@@ -103,7 +103,7 @@ class Translator(Lines):
         progress: Callable[[Iterable], Iterable] = iter,
     ) -> list[Translation]:
         """Return the best translation of each line; see `hypotheses`."""
-        return [found[0] for found in self.hypotheses(params, lines, progress)]
+        return [best[0] for best in self.hypotheses(params, lines, progress)]
 
     def hypotheses(
         self,
@@ -128,13 +128,13 @@ class Translator(Lines):
         first_of = params if len(self.models) == 1 else params[0]
         self._check(first_of, align)
         parts = self.sentences(lines, prefixes, first)
-        found: list[list[Translation]] = [[] for _ in parts]
+        ranked: list[list[Translation]] = [[] for _ in parts]
         with jax.set_mesh(self.mesh):  # whatever the mesh of a surrounding training run
-            for _ in progress(self._each_line(params, parts, found)):
+            for _ in progress(self._each_line(params, parts, ranked)):
                 pass
         if align:
-            self.align(first_of, parts, found)
-        return self.by_line(len(lines), parts, found, align)
+            self.align(first_of, parts, ranked)
+        return self.by_line(len(lines), parts, ranked, align)
 
     def by_line(
         self, lines: int, parts: Sequence[Sentence], found: Sequence[list[Translation]],
@@ -200,19 +200,19 @@ class Translator(Lines):
         samples are listed as they were drawn.
         """
         pairs = zip(tokens, scores, strict=True)
-        found: Iterable[Translation] = (
+        candidates: Iterable[Translation] = (
             self._translation(row.tolist(), float(score))
             for row, score in pairs
             if score > NOTHING / 2
         )
         reranks = self.config.rerank != "none"
         if reranks:
-            items = [*found]
+            items = [*candidates]
             order = pick(RERANKERS, self.config.rerank, "config.decoding.rerank")
-            found = [items[i] for i in order([item.text for item in items])]
+            candidates = [items[i] for i in order([item.text for item in items])]
         if reranks or not self.config.draws:
-            found = first_of_each(found)
-        return [*itertools.islice(found, self._n_best)] or [NO_TRANSLATION]
+            candidates = first_of_each(candidates)
+        return [*itertools.islice(candidates, self._n_best)] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = until_eos(tokens, self._special)

@@ -31,10 +31,10 @@ def values(
         raise loaded.refusal("predicts no number of a text")
     nothing = Ragged.from_lists([[0]] * len(texts))  # placeholder: not read
     items = loaded.items(encoded(reads, texts), nothing)
-    found = np.zeros(len(texts))
+    numbers = np.zeros(len(texts))
     for item, row, _ in each_item(_logits, loaded, items, tokens_per_batch):
-        found[item] = row[0, 0]
-    return codec.unscaled(found).tolist()
+        numbers[item] = row[0, 0]
+    return codec.unscaled(numbers).tolist()
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -71,7 +71,7 @@ class Attention(Heads):
         return self._gather(heads_first(q), memory, view, train)
 
     def _view(self, view: View) -> View:
-        return self.relative_positions.look(view)
+        return self.relative_positions(view)
 
     def _queries_keys_values(self, x: Array, view: View) -> tuple[Array, KeysValues]:
         q, k, v = self.queries_keys_values(x)

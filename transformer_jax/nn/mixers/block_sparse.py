@@ -47,7 +47,7 @@ class BlockSparse(Attention):
         """Return what each of I blocks of C positions gathers from those that it attends to."""
         c, batch = self.config, q.shape[0]
         count = q.shape[2] // c.block_size
-        seen, there = looked_at(own, count, c.random_blocks, c.feature_seed)
+        seen, there = attended_blocks(own, count, c.random_blocks, c.feature_seed)
 
         def each(x: Array, axis: int) -> Array:
             return _rows(_blocks(x, axis, c.block_size), axis)
@@ -84,7 +84,7 @@ class BlockSparse(Attention):
         return jnp.split(mixed[:, :, None], 2, axis=3)
 
 
-def looked_at(
+def attended_blocks(
     own: Int[Array, "B"], count: int, drawn: int, seed: int
 ) -> tuple[Int[Array, "B I M"], Bool[Array, "B I M"]]:
     """Return the blocks that each of `count` blocks attends to, in texts of `own` blocks, and which
@@ -104,9 +104,9 @@ def looked_at(
     others = (j > 0) & (j < n[..., None] - 1) & (jnp.abs(j - i[..., None]) > 1)
     chance = jnp.where(others, jnp.asarray(_chance(seed, count), jnp.float32)[None], -1)
     more = min(drawn, count)
-    found, place = jax.lax.top_k(chance, more)
+    chances, place = jax.lax.top_k(chance, more)
     blocks = jnp.concatenate([fixed, place.astype(fixed.dtype)], axis=-1)
-    return jnp.clip(blocks, 0, count - 1), jnp.concatenate([fresh, found >= 0], axis=-1)
+    return jnp.clip(blocks, 0, count - 1), jnp.concatenate([fresh, chances >= 0], axis=-1)
 
 
 @functools.lru_cache(maxsize=64)

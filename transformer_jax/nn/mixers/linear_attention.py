@@ -156,12 +156,12 @@ def chunked(
         return x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
 
     def body(carry: tuple[State, Array], chunk: tuple[Array, ...]) -> tuple[Any, Array]:
-        (state, last), (*given, here) = carry, chunk
+        (state, last), (*entering_chunk, here) = carry, chunk
         same = (here[:, :, None] == here[:, None, :]) & (here > 0)[:, None, :]
         goes_on = here == last[:, None]
-        out, values, stays = rule(given, state, same, goes_on)
+        out, values, stays = rule(entering_chunk, state, same, goes_on)
         final = jnp.maximum(last, here.max(1))
-        keys = given[1] * _column((here > 0) & (here == final[:, None]), given[1])
+        keys = entering_chunk[1] * _column((here > 0) & (here == final[:, None]), entering_chunk[1])
         stays = jnp.broadcast_to(jnp.asarray(stays, state.dtype), state.shape[:2])
         stays = jnp.where((last == final)[:, None], stays, 0)[..., None, None]
         state = stays * state + jnp.einsum("BSKF,BSKV->BKFV", keys, values)
@@ -203,11 +203,11 @@ def _correct(given: Any, state: State, same: Array, goes_on: Array) -> tuple:
     and in what earlier tokens of the chunk added, which is a triangular system of equations.
     """
     q, k, v, strength = given
-    found = jnp.einsum("BTKF,BKFV->BTKV", k * _column(goes_on, k), state)
+    recalled = jnp.einsum("BTKF,BKFV->BTKV", k * _column(goes_on, k), state)
     pairs = jnp.einsum("BTKF,BSKF->BKTS", k, k) * jnp.tril(same, -1)[:, None]
     strengths = strength.swapaxes(1, 2)  # [B K T 1]
     system = jnp.eye(k.shape[1], dtype=k.dtype)[None, None] + strengths * pairs
-    right = strengths * (v - found).swapaxes(1, 2)
+    right = strengths * (v - recalled).swapaxes(1, 2)
     added = jax.scipy.linalg.solve_triangular(system, right, lower=True, unit_diagonal=True)
     added = added.swapaxes(1, 2)
     return _gathered(q, k, added, state, same, goes_on), added, 1.0

@@ -134,8 +134,8 @@ class Favor(Drawn):
         q, k = q * scale, k * scale
         asked = jnp.einsum("BTKGH,KMH->BTKGM", q, along)
         asked = asked - jax.lax.stop_gradient(asked.max(-1, keepdims=True))
-        given = jnp.einsum("BTKH,KMH->BTKM", k, along) - 0.5 * (k * k).sum(-1, keepdims=True)
-        return jnp.exp(asked), jnp.exp(given) / along.shape[1]
+        exponents = jnp.einsum("BTKH,KMH->BTKM", k, along) - 0.5 * (k * k).sum(-1, keepdims=True)
+        return jnp.exp(asked), jnp.exp(exponents) / along.shape[1]
 
     @property
     def feature_count(self) -> int:

@@ -62,8 +62,8 @@ class Cell(nn.Module):
     @nn.nowrap
     def _product(self, axes: str, x: Array, kernel: Array) -> Array:
         wide = jnp.promote_types(self.dtype, jnp.float32)
-        given = x.astype(self.dtype), kernel.astype(self.dtype)
-        return jnp.einsum(axes, *given, preferred_element_type=wide)
+        factors = x.astype(self.dtype), kernel.astype(self.dtype)
+        return jnp.einsum(axes, *factors, preferred_element_type=wide)
 
 
 def elman(around: Any) -> Step:
@@ -173,8 +173,8 @@ class TwoWay(Recurrent):
         assert view.order == "all", "a text being generated has no end to start from"
         blank = self._blank(view.q_seg.shape[0], self.config.d_model // 2)
         out = [
-            scan(self.rule(cell.around()), blank, given, view.q_seg, reverse)[0]
-            for cell, given, reverse in zip(
+            scan(self.rule(cell.around()), blank, inputs, view.q_seg, reverse)[0]
+            for cell, inputs, reverse in zip(
                 (self.forward, self.backward), entering, (False, True), strict=True
             )
         ]

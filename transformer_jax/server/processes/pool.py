@@ -153,9 +153,9 @@ class SearchPool:
             raise RuntimeError("all search processes have ended")
         pickled = pickle.dumps({kind: plan.to_host() for kind, plan in self._plans[model].items()})
         # Each begins with other programs, and finds those of the others in the cache.
-        given = [index / len(processes) for index in range(len(processes))]
+        begins = [index / len(processes) for index in range(len(processes))]
         futures = [process.load(model, parts.admitted(), pickled, begin)
-                   for process, begin in zip(processes, given, strict=True)]  # fmt: skip
+                   for process, begin in zip(processes, begins, strict=True)]  # fmt: skip
         for future in futures:
             future.result()
 

@@ -78,8 +78,8 @@ class SpreadStream:
 
     def written(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the number of each watched sentence that has grown, and what it has so far."""
-        found, self._written = self._written, {}
-        yield from found.items()
+        pieces, self._written = self._written, {}
+        yield from pieces.items()
 
     def release(self, number: int) -> None:
         """Drop a sentence."""
@@ -112,8 +112,8 @@ class SpreadStream:
         for process, numbers in dealt.items():
             if numbers:
                 sentences = [(number, self._texts[number].sentence) for number in numbers]
-                told = [number for number in numbers if self._texts[number].watched]
-                process.send("admit", *self._key, sentences, told)
+                followed = [number for number in numbers if self._texts[number].watched]
+                process.send("admit", *self._key, sentences, followed)
 
     def _drop(self, number: int) -> bool:
         """Forget a sentence; return whether it was there."""
