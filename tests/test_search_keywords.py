@@ -9,7 +9,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig
 from transformer_jax.config.choices.searches import SAMPLING, check_search
 
-DRAWN = {"num_samples": 1, "temperature": 0.8, "top_k": 3, "top_p": 0.7, "seed": 1}
+DRAWN = {"num_samples": 1, "temperature": 0.8, "top_k": 3, "top_p": 0.7, "min_p": 0.1, "seed": 1}
 BASES = {search: DecodingConfig(search=search, beam_size=4, num_samples=2)
          for search in ("beam", "sample")}  # fmt: skip
 

@@ -29,7 +29,7 @@ from transformer_jax.runs.workdir import WorkDir
 
 _POSITIONS = 2048  # scored at a time
 _REQUESTS = 512  # between two messages about progress
-_DRAWN = ("temperature", "top_k", "top_p", "seed")  # of the settings of generation
+_DRAWN = ("temperature", "top_k", "top_p", "min_p", "seed")  # of the settings of generation
 _TOKENS = 256  # written at most, as in lm-eval's other models
 
 
@@ -148,10 +148,11 @@ class TrainedLM(TemplateLM):
         until = [until] if isinstance(until, str) else until
         drawn = {name: kwargs.pop(name) for name in _DRAWN if name in kwargs}
         fields = samples(1) | drawn if kwargs.pop("do_sample", False) else GREEDY
+        fields |= {name: kwargs.pop(name) for name in ("repetition_penalty",) if name in kwargs}
         if kwargs:
             raise UserError(
                 f"generation_kwargs: {', '.join(kwargs)}: must be among until, max_gen_toks, "
-                f"do_sample, {', '.join(_DRAWN)}"
+                f"do_sample, repetition_penalty, {', '.join(_DRAWN)}"
             )
         room = self.max_length - most
         if room < 1:

@@ -144,6 +144,26 @@ def test_no_repeat_ngram_ignores_the_prompt():
     assert any(text[start - 1] in text[start:] for text, start in zip(texts, begun, strict=True))
 
 
+def test_the_repetition_penalty_counts_the_prompt():
+    """As in `transformers`: what is read and what is written, the first token included."""
+    texts, prefixes = prompts_of(FILES)
+    begun = [len(text) for text in texts]
+    for _ in range(10):
+        for text, row in zip(texts, logits(FILES, texts, prefixes), strict=True):
+            known, last = sorted({*text}), row[len(text) - 1]
+            last[known] *= np.where(last[known] > 0, 1 / 5, 5)
+            last[[PAD, BOS, EOS]] = -np.inf
+            text.append(int(last.argmax()))
+    expected = [text[start:] for text, start in zip(texts, begun, strict=True)]
+    penalized = dataclasses.replace(GREEDY, repetition_penalty=5.0)
+    assert GREEDY.repetition_penalty == 1.0
+    for config in (penalized, dataclasses.replace(penalized, cache="paged", cache_block=4)):
+        found = generator(FILES, config).generate(made(FILES)[1], PROMPTS, 10)
+        assert [one.ids for (one,) in found] == expected
+    plain = generator(FILES, GREEDY).generate(made(FILES)[1], PROMPTS, 10)
+    assert [one.ids for (one,) in plain] != expected
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def both_sides(model, params, src: Side, tgt: Side):
     return model.outputs(params, Batch(src, tgt, {}), None)["tokens"].logits()

@@ -92,7 +92,15 @@ ASKED = [
     {"beam_size": 1},
     {"search": "sample", "temperature": 1.5, "top_k": 3, "top_p": 0.8, "seed": 7},
     {"search": "sample", "top_p": 0.9, "seed": 5, "num_samples": 3},
+    {"beam_size": 1, "repetition_penalty": 3.0},
+    {"search": "sample", "min_p": 0.1, "repetition_penalty": 0.5, "seed": 3},
 ]
+
+
+def numbers_of(config: DecodingConfig, temperature: float, lane: int = 0) -> Numbers:
+    """Return the numbers of a sentence that is searched with a config."""
+    return Numbers(1, temperature, config.top_k, config.top_p, config.min_p,
+                   config.repetition_penalty, config.seed, lane)  # fmt: skip
 
 
 def step(stream: LiveStream, numbers):
@@ -160,7 +168,7 @@ def test_each_sentence_has_its_own_sampling_options():
         some += [
             source._replace(
                 prefix=(),
-                numbers=Numbers(1, temperature, config.top_k, config.top_p, config.seed, n),
+                numbers=numbers_of(config, temperature, n),
             )
             for n in range(config.hypotheses)
         ]
@@ -177,7 +185,7 @@ def test_drafts_respect_the_sampling_options_of_each_sentence():
     drafted = Speculative(rule, ByModel(), 2), some, STEPPERS["drafted"]
     greedy = Sampling.of(DecodingConfig(beam_size=1)), some, TOY
     expected = [x for search in (drafted, greedy) for x in run(*search, LONGEST, MOST)]
-    sampled = Numbers(1, config.temperature, config.top_k, config.top_p, config.seed)
+    sampled = numbers_of(config, config.temperature)
     asked = [s._replace(numbers=n) for n in (sampled, Numbers()) for s in some]
     found = go(live("drafted"), grouped(asked, [2, 5]))
     assert_same([found[n] for n in range(8)], expected)

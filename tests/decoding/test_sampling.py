@@ -25,27 +25,33 @@ CASES = {
         {"temperature": 1.5, "top_k": 3, "top_p": 0.8, "no_repeat_ngram": 2},
         Sentence((6, 4, 2), 5, least=3, prefix=(4, 3)),
     ),
+    "likely": ({"temperature": 1.5, "min_p": 0.25}, Sentence((5, 8), 3)),
+    "penalized": ({"repetition_penalty": 1.6, "min_p": 0.1}, Sentence((5, 8, 3), 4)),
 }
 
 
-def kept(logits, top_k: int, top_p: float) -> list[int]:
-    """Return the fewest of the top_k most probable pieces whose share reaches top_p."""
+def kept(logits, top_k: int, top_p: float, min_p: float = 0.0) -> list[int]:
+    """Return the fewest of the top_k most probable pieces whose share reaches top_p, without those
+    below min_p of the likeliest one's probability.
+    """
     best = sorted(np.flatnonzero(np.isfinite(logits)), key=lambda piece: -logits[piece])
     best = best[: top_k or None]
     weights = np.exp(np.asarray(logits, np.float64)[best])
     before = (np.cumsum(weights) - weights) / weights.sum()
-    return [piece for piece, share in zip(best, before, strict=True) if share < top_p]
+    enough = weights >= min_p * weights[0]
+    return [best[i] for i, share in enumerate(before) if share < top_p and enough[i]]
 
 
 @pytest.mark.parametrize("top_k", [0, 1, 3, 9])
 @pytest.mark.parametrize("top_p", [1.2e-38, 0.05, 0.5, 0.9, 1.0])
-def test_nucleus(top_k, top_p):
+@pytest.mark.parametrize("min_p", [0.0, 0.3, 1.0])
+def test_nucleus(top_k, top_p, min_p):
     """What is kept matches the definition; where too few pieces are left, all are kept."""
     logits = np.random.default_rng(0).normal(0, 2, (40, 2, 9)).astype(np.float32)
     logits[::3, :, 2:4] = -np.inf
-    found = np.asarray(nucleus(jnp.asarray(logits), top_k, top_p))
+    found = np.asarray(nucleus(jnp.asarray(logits), top_k, top_p, min_p))
     for ours, before in zip(found.reshape(-1, 9), logits.reshape(-1, 9), strict=True):
-        assert set(np.flatnonzero(np.isfinite(ours))) == set(kept(before, top_k, top_p))
+        assert set(np.flatnonzero(np.isfinite(ours))) == set(kept(before, top_k, top_p, min_p))
         np.testing.assert_array_equal(ours[np.isfinite(ours)], before[np.isfinite(ours)])
 
 
@@ -54,8 +60,12 @@ def distribution(config: DecodingConfig, sentence: Sentence, text=()) -> dict[tu
     if len(text) == sentence.limit or EOS in text:
         return {text: 1.0}
     allowed = [may_follow(config, (), sentence, text, token) for token in range(TOY.vocab)]
-    logits = np.where(allowed, TOY.log_probs(sentence.ids, text) / config.temperature, -np.inf)
-    tokens = kept(logits, config.top_k, config.top_p)
+    logits = TOY.after(sentence.ids, text).astype(np.float64)
+    known = [sentence.first, *text]
+    logits[known] *= np.where(logits[known] > 0, 1 / config.repetition_penalty,
+                              config.repetition_penalty)  # fmt: skip
+    logits = np.where(allowed, logits / config.temperature, -np.inf)
+    tokens = kept(logits, config.top_k, config.top_p, config.min_p)
     weights = np.exp(logits[tokens])
     return {
         longer: share * probability
@@ -90,7 +100,7 @@ def p_value(counts: Counter, expected: dict[tuple, float]) -> float:
 def test_samples_follow_the_models_distribution(case):
     """A chi-square test of whole texts accepts the model's distribution and rejects another."""
     fields, sentence = CASES[case]
-    config = DecodingConfig(**fields)
+    config = DecodingConfig(search="sample", **fields)
     counts = Counter(text for row in samples(case) for _, text in row)
     assert counts.total() == ROWS * WIDTH
     assert len(counts) > 8
@@ -104,7 +114,7 @@ def test_scores_are_log_probabilities_of_the_model(case):
     """A sample's score is its log-probability over the penalty, whatever the temperature."""
     fields, sentence = CASES[case]
     for value, text in samples(case)[0]:
-        expected = score(TOY, DecodingConfig(**fields), sentence.ids, text)
+        expected = score(TOY, DecodingConfig(search="sample", **fields), sentence.ids, text)
         assert value == pytest.approx(expected, rel=3e-6)
 
 

@@ -144,9 +144,13 @@ class Toy:
     @functools.cache  # noqa: B019
     def log_probs(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
         """Return the log-probability of each piece after a prefix, normalised over all pieces."""
-        with np.errstate(over="ignore"):
-            logits = self.logits(self.history(source, prefix), np.arange(self.vocab))
+        logits = self.after(source, prefix)
         return logits - np.log(np.exp(logits.astype(np.float64)).sum())
+
+    def after(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        """Return the logit of each piece after a prefix."""
+        with np.errstate(over="ignore"):
+            return self.logits(self.history(source, prefix), np.arange(self.vocab))
 
     @functools.cache  # noqa: B019
     def attended(self, source: tuple[int, ...], text: tuple[int, ...]) -> np.ndarray:

@@ -33,7 +33,9 @@ POWER = DecodingConfig(length_penalty="power", alpha=1.0)
         {"beam_size": 3, "alpha": 0.5, "stop": "width"},
         {"beam_size": 2, "no_repeat_ngram": 3},
         {"beam_size": 1, "forbidden": ("b", "g")},
-        {"search": "sample", "temperature": 0.5, "top_k": 9, "top_p": 0.9},
+        {"search": "sample", "temperature": 0.5, "top_k": 9, "top_p": 0.9, "min_p": 0.1},
+        {"beam_size": 1, "repetition_penalty": 1.2},
+        {"search": "sample", "repetition_penalty": 0.9},
         {"search": "sample", "no_repeat_ngram": 2, "forbidden": ("a",)},
     ],
 )
@@ -55,7 +57,7 @@ def test_top_k_defaults_to_50_when_sampling():
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ({"repetition_penalty": 1.2, "min_length": 0, "typical_p": 1.0}, ["repetition_penalty"]),
+        ({"repetition_penalty": 1.2, "min_length": 0, "num_beams": 4}, ["repetition_penalty"]),
         (
             {"forced_bos_token_id": 0, "num_beam_groups": 2},
             ["forced_bos_token_id", "num_beam_groups"],

@@ -33,6 +33,9 @@ SEARCHES = {
         {"beam_size": 1, "no_repeat_ngram": 2}, (5, 9),
         {"no_repeat_ngram_size": 2, "suppress_tokens": [*NEVER, 5, 9]},
     ),
+    "greedy, penalized": (
+        {"beam_size": 1, "repetition_penalty": 1.7}, (), {"repetition_penalty": 1.7},
+    ),
     "beam of 2": ({"beam_size": 2, "alpha": 0.0}, (), {}),
     "beam of 4": ({"beam_size": 4, "alpha": 1.0}, (), {}),
     "beam of 5": ({"beam_size": 5, "alpha": 0.6}, (), {}),

@@ -9,7 +9,14 @@ from decoding.test_generate import CODEC
 from server.conftest import writer
 
 PROMPTS = ["", "ab", "helloworld"]
-SAMPLED = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 5}
+SAMPLED = {
+    "temperature": 0.7,
+    "top_k": 9,
+    "top_p": 0.9,
+    "min_p": 0.05,
+    "seed": 5,
+    "repetition_penalty": 1.2,
+}
 
 
 @functools.cache
@@ -119,7 +126,7 @@ def test_several_prompts_are_streamed_concurrently(writing, monkeypatch):
      ({"top_p": 1e-39}, 400), ({"stream_options": {"include_usage": True}}, 400),
      ({"stream": True, "stream_options": {"includes_usage": True}}, 400),
      ({"logprobs": -1}, 400), ({"max_tokens": -1}, 400), ({"prompt": [30]}, 400),
-     ({"prompt": [[1], []]}, 400), ({"min_p": 0.1}, 400), ({"repetition_penalty": 1.2}, 400),
+     ({"prompt": [[1], []]}, 400), ({"min_p": 1.1}, 400), ({"repetition_penalty": 0}, 400),
      ({"top_k": -2}, 400)],
 )  # fmt: skip
 def test_invalid_openai_requests_are_rejected(writing, fields, status):

@@ -36,6 +36,7 @@ _SAMPLING = {  # options for the fields of `SAMPLING`
     "temperature": ("T", "of sampling; below 1 favours more probable pieces"),
     "top_k": ("K", "sample among the K most probable pieces"),
     "top_p": ("P", "sample among the fewest pieces with probability P"),
+    "min_p": ("P", "sample among the pieces with P times the likeliest one's probability"),
     "seed": ("N", "of sampling; the same seed, the same texts"),
 }
 # Fields that are relative to the length of a source.

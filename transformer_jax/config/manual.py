@@ -1081,6 +1081,9 @@ class DecodingConfig(Section):
     min_length_ratio: float = number(0.0, 0, 100, may_change=True)
     # No n-gram of this size occurs twice in an output, not counting a prompt; 0: off.
     no_repeat_ngram: int = number(0, 0, 1000, may_change=True)
+    # Logits of pieces that a prompt holds or that are written are divided by this if positive, else
+    # multiplied (Keskar et al. 2019, arXiv:1909.05858); 1: off. Not in a beam search of several.
+    repetition_penalty: float = number(1.0, 0.01, 100, may_change=True)
     forbidden: tuple[str, ...] = value((), may_change=True)  # pieces that are never written
     # A translation uses only this many pieces, the likeliest for its source by IBM Model 1, which
     # `transformer-jax shortlist --workdir=DIR` learns from the training texts: logits are computed
@@ -1096,6 +1099,9 @@ class DecodingConfig(Section):
     top_k: int = number(0, 0, SIZE, of="searches", may_change=True)
     # sample among the fewest pieces with this much probability
     top_p: float = above(1.0, 0, 1, of="searches", may_change=True)
+    # sample among the pieces with at least this share of the likeliest one's probability; 0: all
+    # (Nguyen et al. 2024, arXiv:2407.01082)
+    min_p: float = number(0.0, 0, 1, of="searches", may_change=True)
     # of sampling; a line's samples depend on it and on the line's number
     seed: int = number(0, 0, 2**32 - 1, of="searches", may_change=True)
     # "none": best score first; "chrf", "bleu": minimum Bayes risk first, the hypothesis most like

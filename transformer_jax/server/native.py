@@ -214,6 +214,8 @@ class Generate(Common):
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     beam_size: int | None = None
 
@@ -222,17 +224,19 @@ class Generate(Common):
         `usual` is the server's own search.
         """
         drawn = _given(
-            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
-        )
+            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p,
+            seed=self.seed,
+        )  # fmt: skip
+        penalty = _given(repetition_penalty=self.repetition_penalty)
         if drawn or self.sample:
             if self.beam_size is not None:
                 raise Refusal(400, "beam_size: cannot be combined with sampling; leave one out")
-            return samples(self.n) | drawn
+            return samples(self.n) | drawn | penalty
         if self.beam_size is not None:
-            return GREEDY | {"beam_size": self.beam_size}
+            return GREEDY | {"beam_size": self.beam_size} | penalty
         if usual.draws:
-            return {usual.record.width: self.n}
-        return GREEDY if self.stream else {}
+            return {usual.record.width: self.n} | penalty
+        return GREEDY | penalty if self.stream else penalty
 
 
 async def generate(service: Service, request: Request) -> Response:

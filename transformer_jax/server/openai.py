@@ -39,7 +39,7 @@ _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0), "presence_penalty": (None, 0), "logit_bias": (None, {}),
-    "suffix": (None, ""), "min_p": (None, 0), "repetition_penalty": (None, 1),
+    "suffix": (None, ""),
 }  # fmt: skip
 Tokens = list[int]
 
@@ -73,8 +73,8 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
     logprobs: int | None = None
     suffix: str | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None  # 0 and -1: all
-    min_p: float | None = None
-    repetition_penalty: float | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
     add_special_tokens: bool | None = True  # what documents begin with, before a text
     return_tokens_as_token_ids: bool | None = False
 
@@ -94,14 +94,15 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the decoding fields that the request sets."""
+        penalty = {"repetition_penalty": self.repetition_penalty or 1.0}
         if self.temperature == 0:
-            return GREEDY
+            return GREEDY | penalty
         drawn = {"temperature": 1.0 if self.temperature is None else self.temperature,
                  "top_p": 1.0 if self.top_p is None else self.top_p,
-                 "top_k": max(self.top_k or 0, 0)}  # fmt: skip
+                 "top_k": max(self.top_k or 0, 0), "min_p": self.min_p or 0.0}  # fmt: skip
         if self.seed is not None:
             drawn["seed"] = self.seed % 2**32
-        return samples(self.n or 1) | drawn
+        return samples(self.n or 1) | drawn | penalty
 
     def stops(self) -> list[str]:
         """Return the strings that end a text."""

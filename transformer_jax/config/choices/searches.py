@@ -27,7 +27,7 @@ SEARCHES = {
     "beam": Search(draws=False, competes=True, width="beam_size", reads=("beam_size",)),
     "sample": Search(
         draws=True, competes=False, width="num_samples",
-        reads=("num_samples", "temperature", "top_k", "top_p", "seed"),
+        reads=("num_samples", "temperature", "top_k", "top_p", "min_p", "seed"),
     ),
 }  # fmt: skip
 SAMPLING = SEARCHES["sample"].reads

@@ -23,6 +23,11 @@ def check_decoding(decoding: Any) -> None:
         because=f"may leave constraint={decoding.constraint!r} no valid piece",
         otherwise="choose 'none'",
     )  # fmt: skip
+    check(
+        decoding.repetition_penalty == 1 or not decoding.competes,
+        f"repetition_penalty={decoding.repetition_penalty}: a beam compares hypotheses by the "
+        "model's own probabilities; set beam_size=1, or search='sample'",
+    )
     _check_draft(decoding)
     _check_cache(decoding)
     decoding.check_fits(1)

@@ -34,6 +34,8 @@ class Numbers(NamedTuple):
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
     seed: int = 0
     lane: int = 0
 

@@ -67,9 +67,9 @@ class BeamSearch:
     @classmethod
     def of(
         cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = (),
-        special: Special = OURS, constraint: Constraint | None = None,
+        special: Special = OURS, constraint: Constraint | None = None, continues: bool = False,
     ) -> "BeamSearch":  # fmt: skip
-        """Return the search with these settings."""
+        """Return the search with these settings. It penalises nothing that a prompt may hold."""
         return cls(
             penalty=LengthPenalty.of(config),
             coverage_penalty=float(config.coverage_penalty),

@@ -17,7 +17,7 @@ CONSTRAINTS: dict[str, Callable[[Codec], Constraint | None]] = {
     "tree": TreeConstraint.of,
 }
 
-_NOWHERE = 2**31 - 1  # a piece that does not exist
+NOWHERE = 2**31 - 1  # a piece that does not exist
 
 
 def constrain(
@@ -38,7 +38,7 @@ def constrain(
             jnp.arange(n).reshape(s)
             for n, s in zip(logits.shape, ((-1, 1, 1), (1, -1, 1)), strict=False)
         )
-        repeats = columns_of(shortlist, _repeats(state, no_repeat_ngram, _NOWHERE))
+        repeats = columns_of(shortlist, _repeats(state, no_repeat_ngram, NOWHERE))
         logits = logits.at[rows, lanes, repeats].set(-jnp.inf, mode="drop")
     return logits if state.special == OURS else _without_special(logits, state)
 

@@ -19,6 +19,8 @@ class Asked:
     temperature: Float[Array | np.ndarray, "B"]  # for sampling; 0: the most probable token
     top_k: Int[Array | np.ndarray, "B"]
     top_p: Float[Array | np.ndarray, "B"]
+    min_p: Float[Array | np.ndarray, "B"]
+    repetition_penalty: Float[Array | np.ndarray, "B"]
     seed: UInt[Array | np.ndarray, "B"]
     lane: Int[Array | np.ndarray, "B"]  # of the first hypothesis: which of a prompt's samples it is
 
@@ -27,7 +29,8 @@ class Asked:
         """Return neutral values as NumPy arrays, to be filled in."""
         return cls(
             np.ones(rows, np.int32), np.zeros(rows, np.float32), np.zeros(rows, np.int32),
-            np.ones(rows, np.float32), np.zeros(rows, np.uint32), np.zeros(rows, np.int32),
+            np.ones(rows, np.float32), np.zeros(rows, np.float32), np.ones(rows, np.float32),
+            np.zeros(rows, np.uint32), np.zeros(rows, np.int32),
         )  # fmt: skip
 
 

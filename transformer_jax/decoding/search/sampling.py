@@ -2,8 +2,9 @@
 
 greedy  the most probable token
 sample  a random token from the model's distribution with a temperature, truncated to the top_k
-        most probable tokens and to the fewest that hold top_p of the probability (Holtzman et al.
-        2020, arXiv:1904.09751)
+        most probable tokens, to the fewest that hold top_p of the probability (Holtzman et al.
+        2020, arXiv:1904.09751) and to those with min_p of the likeliest one's (Nguyen et al. 2024,
+        arXiv:2407.01082)
 """
 
 from dataclasses import replace
@@ -18,7 +19,7 @@ from transformer_jax.base.arrays import Array, Bool, Float, Int, UInt, at_least_
 from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.search.columns import columns_of, pieces_of
-from transformer_jax.decoding.search.constraints import constrain
+from transformer_jax.decoding.search.constraints import NOWHERE, constrain
 from transformer_jax.decoding.search.penalties import LengthPenalty
 from transformer_jax.decoding.search.state import (
     Constraint,
@@ -45,10 +46,14 @@ class Sampling:
     temperature: Number
     top_k: Number
     top_p: Number
+    min_p: Number
+    repetition_penalty: Number
     seed: UInt[Array, ""] | np.uint32
     width: int = static()
     random: bool = static()
-    truncated: bool = static()  # whether top_k or top_p is on
+    truncated: bool = static()  # whether top_k, top_p or min_p is on
+    penalizes: bool = static()  # whether the repetition penalty is on
+    continues: bool = static()  # whether the source is a prompt, whose tokens are repeated, too
     no_repeat_ngram: int = static()
     forbidden: tuple[int, ...] = static()
     special: Special = static(default=OURS)
@@ -58,7 +63,7 @@ class Sampling:
     @classmethod
     def of(
         cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = (),
-        special: Special = OURS, constraint: Constraint | None = None,
+        special: Special = OURS, constraint: Constraint | None = None, continues: bool = False,
     ) -> "Sampling":  # fmt: skip
         """Return the search with these settings: greedy unless they ask for samples, all of which
         it keeps, however many are `wanted`.
@@ -69,10 +74,14 @@ class Sampling:
             temperature=float(config.temperature),
             top_k=min(config.top_k, 2**31 - 1),
             top_p=float(config.top_p),
+            min_p=float(config.min_p),
+            repetition_penalty=float(config.repetition_penalty),
             seed=np.uint32(config.seed % 2**32),
             width=config.hypotheses if random else 1,
             random=random,
-            truncated=config.top_k > 0 or config.top_p < 1,
+            truncated=config.top_k > 0 or config.top_p < 1 or config.min_p > 0,
+            penalizes=config.repetition_penalty != 1,
+            continues=continues,
             no_repeat_ngram=config.no_repeat_ngram,
             forbidden=forbidden,
             special=special,
@@ -130,15 +139,17 @@ class Sampling:
 
     def filtered(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
         """Return the logits to draw from: minus infinity for what may not be written, at the
-        temperature, truncated to top_k and top_p.
+        temperature, truncated to top_k, top_p and min_p.
         """
-        logits = self._allowed(logits, state)
+        logits = self._allowed(self._penalized(logits, state), state)
         if state.request.asked is not None:
             return _as_asked(logits, state)
         if not self.random:
             return logits
         logits = logits / self.temperature
-        return nucleus(logits, self.top_k, self.top_p) if self.truncated else logits
+        if not self.truncated:
+            return logits
+        return nucleus(logits, self.top_k, self.top_p, self.min_p)
 
     def draws(self, state: SearchState) -> bool:
         """Return whether anything may be random."""
@@ -182,6 +193,26 @@ class Sampling:
         over_lanes = jax.vmap(own, (None, None, None, 0))
         return jax.vmap(over_lanes)(seeds, state.request.seeds, state.position, lanes)
 
+    def _penalized(
+        self, logits: Float[Array, "B W V"], state: SearchState
+    ) -> Float[Array, "B W V"]:
+        """Return the logits with those of tokens that were read or written made less likely.
+
+        What no sentence asks for is not computed.
+        """
+
+        def lower(penalty: Number | Float[Array, "B 1 1"]) -> Float[Array, "B W V"]:
+            known = _known(state, logits.shape[2], self.continues)
+            return jnp.where(
+                known, jnp.where(logits > 0, logits / penalty, logits * penalty), logits
+            )
+
+        if state.request.asked is None:
+            return lower(self.repetition_penalty) if self.penalizes else logits
+        penalty = jnp.asarray(state.request.asked.repetition_penalty)
+        used = (penalty != 1) & ~state.done
+        return jax.lax.cond(used.any(), lambda: lower(penalty[:, None, None]), lambda: logits)
+
     def _allowed(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
         """Return the logits with minus infinity for what may not be written."""
         logits = constrain(logits, state, self.forbidden, self.no_repeat_ngram, self.constraint)
@@ -200,20 +231,37 @@ def has_ended(state: SearchState) -> Bool[Array, "B W"]:
     return ((last == eos) | (last == pad)) & (state.position[:, None] > 0)
 
 
+def _known(state: SearchState, size: int, continues: bool) -> Bool[Array, "B W V"]:
+    """Return which of `size` columns are tokens that are written, or read as a prompt."""
+    tokens, request = state.tokens, state.request
+    at = jnp.arange(tokens.shape[2]).reshape(1, 1, -1)
+    tokens = jnp.where(at <= state.position[:, None, None], tokens, NOWHERE)
+    if continues:
+        prompt = jnp.asarray(request.src_ids)
+        inside = jnp.arange(prompt.shape[1])[None] < jnp.asarray(request.src_lengths)[:, None]
+        prompt = jnp.where(inside, prompt, NOWHERE)[:, None]
+        prompt = jnp.broadcast_to(prompt, (*tokens.shape[:2], prompt.shape[2]))
+        tokens = jnp.concatenate([prompt, tokens], axis=2)
+    columns = columns_of(request.shortlist, tokens)
+    rows, lanes = jnp.indices(tokens.shape[:2], sparse=True)
+    known = jnp.zeros((*tokens.shape[:2], size), bool)
+    return known.at[rows[..., None], lanes[..., None], columns].set(True, mode="drop")
+
+
 def _as_asked(logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
     """Return the logits to draw from with each sentence's numbers: only the best at temperature 0.
     What no sentence asks for is not computed.
     """
     asked = jax.tree.map(jnp.asarray, state.request.asked)
-    temperature, top_k, top_p = (
-        x[:, None, None] for x in (asked.temperature, asked.top_k, asked.top_p)
+    temperature, top_k, top_p, min_p = (
+        x[:, None, None] for x in (asked.temperature, asked.top_k, asked.top_p, asked.min_p)
     )
     random = (asked.temperature > 0) & ~state.done
-    cut = random & ((asked.top_k > 0) | (asked.top_p < 1))
+    cut = random & ((asked.top_k > 0) | (asked.top_p < 1) | (asked.min_p > 0))
     scaled = logits / jnp.where(temperature > 0, temperature, 1)
     kept = jax.lax.cond(
         cut.any(),
-        lambda: jnp.where(cut[:, None, None], nucleus(scaled, top_k, top_p), scaled),
+        lambda: jnp.where(cut[:, None, None], nucleus(scaled, top_k, top_p, min_p), scaled),
         lambda: scaled,
     )
     index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
@@ -225,13 +273,17 @@ def nucleus(
     logits: Float[Array, "B W V"],
     top_k: Number | Int[Array, "B 1 1"],
     top_p: Number | Float[Array, "B 1 1"],
+    min_p: Number | Float[Array, "B 1 1"] = 0.0,
 ) -> Float[Array, "B W V"]:
-    """Return the logits with minus infinity outside the top_k (0: all) and the top_p (1: all)."""
+    """Return the logits with minus infinity outside the top_k (0: all), the top_p (1: all) and the
+    min_p (0: all).
+    """
     ordered = -jnp.sort(-logits, axis=-1)
     most = jnp.where(top_k > 0, top_k, logits.shape[2])
     kept = jnp.arange(logits.shape[2]).reshape(1, 1, -1) < most
     share = jax.nn.softmax(jnp.where(kept, ordered, -jnp.inf))
     kept &= jnp.cumsum(share, axis=-1) - share < top_p  # the most probable one always stays
+    kept &= share >= min_p * share[..., :1]
     least = jnp.where(kept, ordered, jnp.inf).min(-1, keepdims=True)
     return jnp.where(logits >= least, logits, -jnp.inf)
 

@@ -80,7 +80,9 @@ class Generator:
         self._cut_at = cut_at
         self.special = special_of(codec)
         never = forbidden(codec, objective, config)
-        self.search = make_search(config, n_best, never, self.special)
+        self.search = make_search(
+            config, n_best, never, self.special, continues=self._prompting.continued
+        )
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self.positions = fewest_positions(self.models)
         self.draft, self.acceptance, self._prompts = draft, Acceptance(), prompts

@@ -98,7 +98,10 @@ def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int 
     temperature = config.temperature if config.draws else 0.0
     seed = config.seed % 2**32
     top_k = min(config.top_k, 2**31 - 1)
-    numbers = Numbers(wanted, temperature, top_k, config.top_p, seed, lane)
+    numbers = Numbers(
+        wanted, temperature, top_k, config.top_p, config.min_p, config.repetition_penalty, seed,
+        lane,
+    )  # fmt: skip
     return sentence._replace(numbers=numbers)
 
 

@@ -48,16 +48,17 @@ def check_n_best(config: DecodingConfig, n_best: int) -> None:
 
 def make_search(
     config: DecodingConfig, wanted: int, forbidden: Sequence[int], special: Special = OURS,
-    constraint: Constraint | None = None,
+    constraint: Constraint | None = None, continues: bool = False,
 ) -> Search:  # fmt: skip
-    """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces.
+    """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces;
+    `continues`: what is read is a prompt that the output continues.
 
     Raises:
       UserError: if the tokenizer has no EOS, by which a search knows the end of a text.
     """
     special = special._replace(eos=special.end)
     kind = Sampling if config.greedy else pick(SEARCHES, config.search, "config.decoding.search")
-    rule = kind.of(config, wanted, tuple(forbidden), special, constraint)
+    rule = kind.of(config, wanted, tuple(forbidden), special, constraint, continues)
     if config.draft is None:
         return rule
     return Speculative(rule, LOOKUPS.get(config.draft, ByModel()), config.draft_length)

@@ -28,10 +28,8 @@ _NEUTRAL: Mapping[str, tuple] = {
     "guidance_scale": (1,),
     "min_length": (0,),
     "min_new_tokens": (0,),
-    "min_p": (0,),
     "num_beam_groups": (1,),
     "penalty_alpha": (0,),
-    "repetition_penalty": (1,),
     "sequence_bias": ([], {}),
     "stop_strings": ([], ""),
     "top_h": (0, 1),
@@ -42,7 +40,8 @@ _NOTHING: tuple = (False, 0, "", [], {})  # the neutral values of all others
 _TAKEN = (
     "bos_token_id", "decoder_start_token_id", "do_sample", "early_stopping", "eos_token_id",
     "length_penalty", "max_length", "max_new_tokens", "no_repeat_ngram_size", "num_beams",
-    "pad_token_id", "suppress_tokens", "temperature", "top_k", "top_p",
+    "min_p", "pad_token_id", "repetition_penalty", "suppress_tokens", "temperature", "top_k",
+    "top_p",
 )  # fmt: skip
 KEYS = {*_TAKEN, *_NEUTRAL}
 # Settings that change only how fast a text is found, what is returned with it, or how a text ends
@@ -70,6 +69,7 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     found: dict[str, Any] = {
         **special_words(codec),
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        "repetition_penalty": decoding.repetition_penalty,
         "suppress_tokens": sorted(never) or None,
     }
     if limit and experiment.model.architecture == "decoder":  # of a prompt and its text together
@@ -91,7 +91,7 @@ def _beam(decoding: DecodingConfig) -> dict[str, Any]:
 def _sample(decoding: DecodingConfig) -> dict[str, Any]:
     return {
         "do_sample": True, "temperature": decoding.temperature, "top_k": decoding.top_k,
-        "top_p": decoding.top_p,
+        "top_p": decoding.top_p, "min_p": decoding.min_p or None,
     }  # fmt: skip
 
 
@@ -118,12 +118,15 @@ def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
         "no_repeat_ngram": words.get("no_repeat_ngram_size") or 0,
         "forbidden": tuple(codec.pieces(sorted(suppressed))),
     }
+    if words.get("do_sample") or (words.get("num_beams") or 1) == 1:
+        common["repetition_penalty"] = _or(words.get("repetition_penalty"), 1.0)
     if words.get("do_sample"):
         return DecodingConfig(
             **samples(1),
             temperature=_or(words.get("temperature"), 1.0),
             top_k=_or(words.get("top_k"), _TOP_K),
             top_p=_or(words.get("top_p"), 1.0),
+            min_p=_or(words.get("min_p"), 0.0),
             **common,
         )
     return DecodingConfig(beam_size=words.get("num_beams") or 1, **common)
@@ -148,6 +151,10 @@ def ignored(words: Mapping[str, Any], encodes: bool, limit: int | None = None) -
     size, ends = words.get("no_repeat_ngram_size"), words.get("eos_token_id")
     if size and not encodes:
         found.append(f"no_repeat_ngram_size={size}: the n-grams of a prompt may be repeated here")
+    penalty, beams = _or(words.get("repetition_penalty"), 1.0), words.get("num_beams") or 1
+    if penalty != 1 and beams > 1 and not words.get("do_sample"):
+        found.append(f"repetition_penalty={penalty}: not imported, beams compare the model's own "
+                     "probabilities here")  # fmt: skip
     if isinstance(ends, list) and len(ends) > 1:
         found.append(f"eos_token_id={ends}: only the first of these ends a text here")
     if words.get("do_sample") and (words.get("num_beams") or 1) > 1:
