@@ -157,6 +157,7 @@ def test_trimming_batches_removes_only_padding(tmp_path, monkeypatch):
                                       batch.src.inputs[batch.src.seg > 0])  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder"])
 def test_operations_of_a_decoder_step(architecture):
     """Those of the maps, computed by formula, and hardly any others."""
@@ -169,6 +170,7 @@ def test_operations_of_a_decoder_step(architecture):
     assert maps < decode.flops_per_token(build(c, 500, 500)) < 1.02 * maps
 
 
+@pytest.mark.thorough
 def test_the_torch_gpt_takes_the_same_steps(tmp_path):
     """Its loss equals ours after several updates with a schedule and clipping."""
     pytest.importorskip("torch")
@@ -316,6 +318,7 @@ def test_naive_bayes_follows_bayes_rule(once):
     assert len({*said}) == 2
 
 
+@pytest.mark.thorough
 def test_input_stages_build_on_one_another(monkeypatch, tmp_path):
     """Text is written, encoded, planned and read, each stage using the output of earlier ones."""
     bench = script("input")

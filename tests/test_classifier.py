@@ -106,6 +106,7 @@ def rows(workdir: Path) -> list[dict]:
     return [row for row in found if "validation_loss" in row]
 
 
+@pytest.mark.thorough
 def test_masked_pieces_are_learned_and_scored(home, capsys):
     """eval.py masks the same pieces as validation: its loss is that of the best checkpoint."""
     first, last = rows(home / "masked")

@@ -174,6 +174,7 @@ def test_restarting_a_finished_run_says_so_and_changes_nothing(run, corpus, caps
     assert contents(run.path, "train.log", "eval") == before
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_equals_an_uninterrupted_one(run, corpus, tmp_path, capsys):
     place = WorkDir(tmp_path / "run")
     assert train.main(train_argv(corpus, place.path, **{"training.steps": 2})) == 0
@@ -366,6 +367,7 @@ def test_average_creates_an_ordinary_work_directory(run, monkeypatch, capsys, tm
         dispatch([*argv, "--last=1"])
 
 
+@pytest.mark.thorough
 def test_shortlists_are_built_and_used(run, monkeypatch, capsys, tmp_path):
     """They are rejected until the file exists; one of all pieces does not change the texts."""
     place = shutil.copytree(run.path, tmp_path / "run")

@@ -274,6 +274,7 @@ NEEDS = {
     "decoding.cache": {"decoding.beam_size": 1},
     "decoding.cache_block": {"decoding.beam_size": 1, "decoding.cache": "paged"},
     "decoding.draft_length": {"decoding.beam_size": 1, "decoding.draft": "ngram"},
+    "decoding.repetition_penalty": {"decoding.beam_size": 1},
 }
 
 

@@ -124,6 +124,7 @@ def _read_by_the_batches() -> set[str]:
     return read
 
 
+@pytest.mark.thorough
 def test_no_field_that_may_change_changes_what_is_learned():
     assert changes_what_is_learned(resuming.MAY_CHANGE) == []
 

@@ -38,6 +38,7 @@ def home(tmp_path_factory):
         yield directory
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_equals_an_uninterrupted_run(home):
     """Resuming draws the same spans for the epoch."""
     one, other = (home / name / "metrics.jsonl" for name in ("whole", "continued"))

@@ -97,6 +97,7 @@ TEXT = "the cat\n\na mat and two dogs\ntwo small dogs"
 SAMPLE = ["--config.decoding.search=sample", "--config.decoding.forbidden=▁the,s"]
 
 
+@pytest.mark.thorough
 def test_files_and_pipes_give_the_same_output(run, tmp_path, monkeypatch, capsys):
     """--input and --output, plain or .gz, with or without a byte order mark, work like pipes."""
     expected = translate(run, text=TEXT, monkeypatch=monkeypatch, capsys=capsys)
@@ -149,6 +150,7 @@ def test_samples_do_not_depend_on_the_block_size(run, monkeypatch, capsys):
     assert len(set(rows[0] + rows[2] + rows[4])) > 3
 
 
+@pytest.mark.thorough
 def test_one_sample_or_a_reranked_one_is_plain_text(run, monkeypatch, capsys):
     several = ["--sample=3", "--config.decoding.top_k=9", "--config.decoding.rerank=chrf"]
     for argv, text in (([*SAMPLE, "--sample=1"], f"{TEXT}\n"), (several, "the cat\na mat\n")):
@@ -183,6 +185,7 @@ def test_ensembles_of_checkpoints_and_of_runs(run, tmp_path, monkeypatch, capsys
             getattr(trained, name)("the cat", "die Katze")
 
 
+@pytest.mark.thorough
 def test_an_ensemble_is_scored_like_a_model(run, tmp_path, capsys):
     """eval.py takes the same checkpoint names, and its files record what was scored."""
     for name in ("src", "ref"):
@@ -386,6 +389,7 @@ def check_mixed(source: list[str], out: str, alone: dict[int, str]) -> None:
     assert all(found[place] for place, line in enumerate(source) if "cat" in line)
 
 
+@pytest.mark.thorough
 def test_mixed_lines_are_translated_as_when_alone(run, tmp_path, monkeypatch, capsys):
     source = mixed(26)  # few per length, and few at a time: few shapes to compile
     (tmp_path / "in").write_bytes("\n".join(source).encode())

@@ -115,6 +115,7 @@ token_store.open_store(Corpus(lines, lines[::-1], "lines"), pair, place, process
 """  # without a `__name__` guard, like users' scripts
 
 
+@pytest.mark.thorough
 def test_a_killed_process_resumes(tokenizers, tmp_path):
     """Killed at any moment, it continues where its journal ends."""
     tokenizers.save(tmp_path)
@@ -180,6 +181,7 @@ def test_encoding_errors_are_raised(tokenizers, processes):
         list(encoded(Encoder(tokenizers.src), [([3], 0)], processes))
 
 
+@pytest.mark.thorough
 def test_encoding_many_texts_takes_little_memory(tokenizers, tmp_path):
     """No process holds more than a few of the lines."""
     program = PROGRAM.replace("_CHUNK = 100", "_CHUNK = 5000").replace(

@@ -234,6 +234,7 @@ def test_forecasts_follow_the_scale_of_the_series():
     assert kernel.shape == (5, 8, 4, 2)
 
 
+@pytest.mark.thorough
 def test_training_evaluation_and_forecasting(config, tmp_path, capsys):
     """Two steps; eval prints the errors of the naive methods next to the model's."""
     experiment = dataclasses.replace(

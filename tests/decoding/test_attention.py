@@ -75,6 +75,7 @@ def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
     return np.stack(weights)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("residual", ["post_norm", "pre_norm"])
 def test_weights_of_every_layer_and_head_match_numpy(residual):
     """Weights [L N T S] equal those computed by hand; every row is a distribution."""
@@ -90,6 +91,7 @@ def test_weights_of_every_layer_and_head_match_numpy(residual):
     assert found.alignments == align(found.weights[-1].mean(0), tokenizers, source, target)
 
 
+@pytest.mark.thorough
 def test_batched_alignments_match_those_of_single_pairs():
     """Batching, order and a missing EOS make no difference."""
     loaded = Loaded(*made("pre_norm"))

@@ -114,6 +114,7 @@ def test_the_best_path_merges_repeats_and_drops_blanks():
         Transcriber([model, model], TOKENIZERS, ObjectiveConfig("ctc"))
 
 
+@pytest.mark.thorough
 def test_hidden_states_and_attention_of_sound():
     """All parts of a Conformer have half as many positions as there are frames."""
     model, params = model_of(CTC, "ctc", 1, 2.0)
@@ -126,6 +127,7 @@ def test_hidden_states_and_attention_of_sound():
         inside(loaded, SOUNDS[1], "abc")
 
 
+@pytest.mark.thorough
 def test_a_class_token_precedes_the_convolved_positions():
     """Padding changes neither it nor the other positions, which are numbered consecutively."""
     for begun, length in ((False, 7), (True, 8)):

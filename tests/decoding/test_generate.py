@@ -116,7 +116,7 @@ def test_samples_depend_only_on_the_prompt_and_its_number():
     assert {len(item.ids) for items in together for item in items} == {6}  # no EOS in a file
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["linear", "favor"])
 def test_an_empty_prompt_does_not_depend_on_the_rest_of_the_batch(kind):
     model, params = make(dataclasses.replace(VARIANTS["decoder"], decoder_pattern=(kind,)))

@@ -51,6 +51,7 @@ def test_a_prefix_language_model_reads_a_text_bidirectionally():
     check_attention(stack.attention, causal=False)
 
 
+@pytest.mark.thorough
 def test_states_of_a_translation_model_reproduce_its_scores():
     """Its cross-attention is also what a search sees."""
     model, params = make()

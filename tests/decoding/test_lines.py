@@ -93,6 +93,7 @@ NUMBERS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_changing_a_number_does_not_recompile(kind, compiled):
     """Settings that differ only in numbers share their programs, and each number has its effect."""
@@ -106,6 +107,7 @@ def test_changing_a_number_does_not_recompile(kind, compiled):
     assert not compiled
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_numbers_may_be_constants(kind):
     """A search finds the same whether its numbers are arguments of its program or constants."""

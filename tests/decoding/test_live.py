@@ -126,6 +126,7 @@ def test_all_sentences_share_the_smallest_suitable_batch(monkeypatch, ratio, eno
     assert used == [rows]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "expected"), [("beam", [0, 0, 3]), ("crowded", [3])])
 def test_steps_are_measured_where_there_is_room_for_them(monkeypatch, name, expected):
     """By a clock on which a call takes 7 seconds and each step 3; no sentence is left behind."""

@@ -151,6 +151,7 @@ def hypotheses(lines, config=BEAM, longest=LONGEST, n_best=2, **options):
     return Translator(model, parts()[2], config, n_best).hypotheses(params, lines, **options)
 
 
+@pytest.mark.thorough
 def test_a_long_line_is_the_sum_of_its_parts(caplog):
     """Each part is translated as if it were alone; the warning names the line."""
     tokenizers = parts()[2]

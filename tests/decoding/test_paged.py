@@ -45,6 +45,7 @@ def alone(model, params, search):
     return jax.jit(lambda r: complete(search, model.stepper(params), r, 9))(request)
 
 
+@pytest.mark.thorough
 def test_texts_match_those_of_contiguous_caches():
     """Greedy and sampled, in float64, however few blocks there are and whatever is evicted."""
     with jax.enable_x64(True):

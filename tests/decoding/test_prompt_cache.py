@@ -55,6 +55,7 @@ def same(one, other):
     np.testing.assert_allclose([x for _, x in one], [x for _, x in other], rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_texts_match_those_without_a_cache(tmp_path):
     """Whether none, all or the beginning of a prompt is cached; bit for bit if all is."""
     fresh, again, shorter = (cache(tmp_path) for _ in range(3))

@@ -142,7 +142,7 @@ def translated(config, lines=LINES, **given):
     return [found[0] for found in translator.hypotheses((), lines, **given)]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [BEAM, GREEDY], ids=["beam", "greedy"])
 def test_translations_have_only_listed_pieces(config):
     """With all pieces listed, they are those without a list; with fewer, they have no other pieces,

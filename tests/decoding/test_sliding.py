@@ -76,6 +76,7 @@ def test_samples_beyond_the_window_depend_only_on_the_prompt_and_its_number():
     assert len(streamed) == 1 + LENGTH
 
 
+@pytest.mark.thorough
 def test_a_text_that_ends_in_a_window_is_not_continued():
     """By EOS, in any window; the samples of a prompt differ in all of them."""
     params = made(LINES)[1]

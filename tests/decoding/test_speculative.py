@@ -181,7 +181,7 @@ def test_a_draft_reads_as_much_of_a_source_as_it_has_positions_for():
     assert [x.shape for x in read] == [(2, 20), (2, 8)]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MODELS)
 def test_drafts_do_not_change_the_texts_of_models(name):
     """In float64: states are rewound past rejected proposals."""

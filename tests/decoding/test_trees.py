@@ -91,6 +91,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES)
 def test_every_search_writes_trees(config):
     """And as many hypotheses as requested, where there are that many trees."""

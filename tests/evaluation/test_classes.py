@@ -39,6 +39,7 @@ def test_scores_of_each_class_match_counts_by_hand():
     assert table(by_class(many, many))[-1] == "and 71 more classes, in the .json file"
 
 
+@pytest.mark.thorough
 def test_wrong_pictures_have_their_file_names(tmp_path, monkeypatch, capsys):
     """In the rows of eval.py and in the report, which also has the confusion matrix."""
     monkeypatch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)

@@ -1,4 +1,4 @@
-"""Pictures in a report: the pictures themselves, and where a model looked."""
+"""Pictures in a report: the pictures themselves, and where a model attention_over."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ from transformer_jax.config import SourceConfig
 from transformer_jax.data.codecs import patches
 from transformer_jax.data.codecs.codebook import Codebook, as_lines
 from transformer_jax.evaluation import gallery
-from transformer_jax.evaluation.gallery import beside, drawn, looked, rollout
+from transformer_jax.evaluation.gallery import attention_over, beside, drawn, rollout
 from transformer_jax.evaluation.pixels import as_uri
 
 RNG = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def test_attended_patches_are_bright():
     codec = patches.train(SourceConfig("patches", patch_size=4), pictures)
     weights = np.zeros(8)
     weights[[3, 4]] = 0.5, 0.25  # the last patch of the first picture, the first of the second
-    found = looked(pictures[0], codec, weights)
+    found = attention_over(pictures[0], codec, weights)
     assert found.shape == (8, 16, 3)
     assert (found[4:, 4:8] == (190, 100, 100)).all()
     assert (found[:4, 8:12, 1] == 62).all()

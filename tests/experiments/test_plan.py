@@ -74,6 +74,7 @@ def wrong(formula) -> list[str]:
     ]
 
 
+@pytest.mark.thorough
 def test_the_formula_matches_the_operations_of_the_program():
     """Exactly, for all products of a step."""
     assert wrong(by_formula.operations) == []
@@ -88,6 +89,7 @@ def test_a_formula_that_omits_a_product_is_detected():
     assert wrong(without_cross_attention) == list(FORMS)
 
 
+@pytest.mark.thorough
 def test_operations_of_an_encoder():
     """For masked pieces, with a linear map before the table, one class per row, both, and outputs
     per position.

@@ -138,6 +138,7 @@ def test_each_shape_is_compiled_once_and_logged(caplog, monkeypatch):
     assert all(re.search(words, line) for line in lines)
 
 
+@pytest.mark.thorough
 def test_the_requested_steps_are_traced(tmp_path):
     """Of three steps after the fourth, the sixth, including what it computes."""
     mesh, state, step, batch = scene(ONE)

@@ -114,6 +114,7 @@ def test_programs_match_a_language_model(tmp_path):
     writes(WRITER, tmp_path / "out")
 
 
+@pytest.mark.thorough
 def test_experts_compute_any_number_of_positions(tmp_path):
     """In blocks of a fixed size, as the number of positions is symbolic."""
     experts = dataclasses.replace(

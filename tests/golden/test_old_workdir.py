@@ -42,6 +42,7 @@ def on_one_device(config):
     return make_mesh(config, jax.devices()[:1])
 
 
+@pytest.mark.thorough
 def test_loads_translates_and_resumes(old, monkeypatch, capsys):
     """The texts are the same; losses and validation agree within 1e-6."""
     assert load(old.path).translate(THEN["lines"]) == THEN["translations"]["6"]

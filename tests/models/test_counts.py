@@ -105,6 +105,7 @@ def wrong(formula) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_the_formula_equals_the_models_count():
     """For every form of the model that the tables allow."""
     assert wrong(by_formula.parameters) == []

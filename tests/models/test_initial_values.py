@@ -60,6 +60,7 @@ GPT2_TABLES = dict.fromkeys(
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "scores"), [("t5", "none"), ("t5", "inverse_sqrt"), ("gpt2", "inverse_sqrt")]
 )
@@ -87,6 +88,7 @@ def test_standard_deviations_are_as_published(name, scores):
     assert not np.allclose(first, second)
 
 
+@pytest.mark.thorough
 def test_xavier_is_uniform_within_its_bounds():
     """The first axes of a kernel are its input; tables are normal, recurrent matrices orthogonal.
 

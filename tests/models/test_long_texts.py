@@ -52,6 +52,7 @@ def test_the_decoding_state_has_constant_size(name):
     assert long > 100 * short if name == "keys" else long == short
 
 
+@pytest.mark.thorough
 def test_reading_in_chunks_equals_one_pass():
     """65,536 tokens, 1,024 at a time: the same logits, and a state of constant shape."""
     model = build(MODEL, VOCAB, VOCAB)

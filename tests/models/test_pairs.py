@@ -59,6 +59,7 @@ def test_only_meaningless_pairs_are_rejected():
         assert config_of(MODEL, pair) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.e2e)])
 def test_the_formula_counts_the_parameters_of_all_pairs(every):
     """For the first rows, which hold the most pairs, and for all rows."""

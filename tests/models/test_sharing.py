@@ -74,6 +74,7 @@ DROPPING = dataclasses.replace(
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_dropped_layer_has_no_effect():
     """Its gradient is exactly zero, and the loss is that of a model without it."""
     params = random_params(build(DROPPING, VOCAB, VOCAB))

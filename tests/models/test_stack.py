@@ -42,6 +42,7 @@ def plain():
     return f(params, jax.random.key(3))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("form", ["scan-full", "dots"])
 def test_loops_and_remat_change_no_loss_and_no_gradient(form, plain):
     """With dropout."""

@@ -47,7 +47,7 @@ def test_blocks_equal_all_pairs(kind, order):
     )
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [AftLocal, AftConv])
 def test_operations_are_linear_in_the_length(kind):
     def operations(length: int) -> float:

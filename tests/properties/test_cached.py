@@ -143,7 +143,7 @@ def _by_sixes(model, params, batch: Batch) -> np.ndarray:
     return np.concatenate([logits_of(model, params, part) for part in parts])
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("name", "program"),
     [

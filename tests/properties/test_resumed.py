@@ -136,6 +136,7 @@ def test_a_resumed_run_equals_an_uninterrupted_run(start, whole):
     assert "learning rate" not in log  # a constant one does not depend on the number of steps
 
 
+@pytest.mark.thorough
 def test_muon_and_averaged_parameters_resume_too(start):
     """A checkpoint contains momentum, the averages, which are its `params`, and what is averaged.
     The places where windows are cut in two are drawn again as they were.

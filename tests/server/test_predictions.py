@@ -69,6 +69,7 @@ def test_uploaded_pictures_are_classified(pictures):
         assert [*row["probabilities"]] == [*shares]
 
 
+@pytest.mark.thorough
 def test_uploaded_sounds_are_transcribed(sounds):
     samples = (np.arange(900) % 50 * 100).astype(np.int16)
     content = io.BytesIO()

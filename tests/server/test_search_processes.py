@@ -229,6 +229,7 @@ def texts_of(translator: Translator, found: dict[int, np.ndarray]) -> list[str]:
     return [translator.translations(np.array([one]), np.zeros(1))[0].text for one in ids]
 
 
+@pytest.mark.thorough
 def test_processes_translate_as_this_one_does(translator, streams):
     who, params = translator
     expected = [found.text for found in who.translate(params, MANY)]
@@ -255,6 +256,7 @@ def test_a_killed_process_is_replaced_and_nothing_is_lost(translator, streams, p
     assert texts_of(who, go(streams.streams["translate"], sentences(who))) == expected
 
 
+@pytest.mark.thorough
 def test_a_model_that_nobody_uses_is_dropped(translator, streams, pool):
     other = pool.add({"translate": live_translation(*translator, 1)})
     other.compile()
@@ -265,6 +267,7 @@ def test_a_model_that_nobody_uses_is_dropped(translator, streams, pool):
     assert len(pool._plans) == 1
 
 
+@pytest.mark.thorough
 def test_a_model_that_cannot_be_made_is_an_error(translator, pool):
     plan = dataclasses.replace(live_translation(*translator, 1), params=[])
     broken = pool.add({"translate": plan})

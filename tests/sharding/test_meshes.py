@@ -129,6 +129,7 @@ ALONE = {"architecture": "decoder", "num_encoder_layers": 6}
 MESHES = {(8, 1, 1): ALONE, (1, 8, 1): ALONE, (2, 2, 2): {}, (1, 1, 8): ALONE}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sizes",
     [pytest.param(x, marks=[pytest.mark.e2e] if MESHES[x] else []) for x in MESHES],

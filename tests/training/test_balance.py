@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from tiny import MODEL, alone, make, random_store
 
 from transformer_jax.config import ModelConfig, TrainingConfig
@@ -94,12 +95,14 @@ def test_a_step_moves_each_bias_by_the_rate():
     jax.tree.map(np.testing.assert_array_equal, biases(still), biases(before))
 
 
+@pytest.mark.thorough
 def test_slices_of_a_batch_move_biases_as_a_whole_one():
     whole, _ = one_step(TrainingConfig())
     parts, _ = one_step(TrainingConfig(accumulation_steps=4))
     jax.tree.map(np.testing.assert_array_equal, biases(parts), biases(whole))
 
 
+@pytest.mark.thorough
 def test_experts_become_equally_busy():
     """From a bias that makes all tokens choose the same two, training spreads them."""
     config = dataclasses.replace(CONFIG, balancing_rate=0.1)

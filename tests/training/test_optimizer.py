@@ -178,6 +178,7 @@ BY_ADAM = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_every_matrix_parameter_is_listed_as_decayed_or_not():
     """A new name requires an explicit choice."""
     found = set()

@@ -73,7 +73,7 @@ def test_requested_steps_are_traced(tmp_path):
     assert traced_steps(tmp_path) == {12, 13}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("done", "until", "expected"), [(11, 14, {12, 13}), (9, 11, {10, 11})])
 def test_steps_outside_the_run_are_left_out_of_the_trace(tmp_path, done, until, expected):
     """A run that begins within 10 to 13 traces the rest; one that ends there, what it has run."""

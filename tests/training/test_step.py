@@ -96,6 +96,7 @@ def test_eight_devices_equal_one():
     np.testing.assert_allclose(run(DROPPING, devices=8), run(DROPPING), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_r_drop_makes_two_passes():
     """Without dropout, two passes equal one: the same sums and norms. With different masks they
     differ, which the loss shows, equally on any number of devices."""
