@@ -27,6 +27,7 @@ import openai
 import pytest
 
 LOOP = asyncio.new_event_loop()  # of fixtures and tests
+_RUNNING: list[AsyncGenerator] = []
 
 
 class Answer:
@@ -107,7 +108,9 @@ def fixture(make: Callable[..., AsyncGenerator]) -> Any:
 
     @functools.wraps(make)
     def made(*arguments: Any, **named: Any) -> Any:
-        return LOOP.run_until_complete(anext(make(*arguments, **named)))
+        running = make(*arguments, **named)
+        _RUNNING.append(running)  # what it yields is closed once nobody holds it
+        return LOOP.run_until_complete(anext(running))
 
     return pytest.fixture(made)
 

@@ -136,6 +136,7 @@ class TrainedModel(Reading):
         decoding: DecodingConfig | None = None,
         *,
         n_best: int | None = None,
+        suffix: str | None = None,
         stop_strings: str | Sequence[str] = (),
         prompt_cache: str | Path | None = None,
         **fields: Any,
@@ -146,8 +147,10 @@ class TrainedModel(Reading):
         pre-trained encoder-decoder is its answer alone. It ends with EOS, before the first of the
         `stop_strings`, or after `max_tokens` new pieces; None means 256. Where the model has
         positions for fewer, greedy and random texts go on with the last half of them, and others
-        end. The state for a long prompt is kept in the directory `prompt_cache`, if given. The
-        other arguments are those of `translate`: `temperature=0.8, seed=1`.
+        end. With `suffix`, the text between the prompt and this one is returned, by a model that
+        was trained with `objective.fim_rate`. The state for a long prompt is kept in the directory
+        `prompt_cache`, if given. The other arguments are those of `translate`: `temperature=0.8,
+        seed=1`.
 
         Raises:
           UserError: if the model does not continue prompts, or a prompt and its text are
@@ -156,7 +159,10 @@ class TrainedModel(Reading):
         chosen = self._decoding(decoding, fields)
         generator = self.generator(chosen, 1 if n_best is None else n_best, prompt_cache)
         several, one = inputs.texts(prompts, "generate")
-        texts = generator.generate(self.params, several, max_tokens, stop=stop_strings)
+        asked: Sequence[Any] = several
+        if suffix is not None:
+            asked = [generator.gap(prompt, suffix) for prompt in several]
+        texts = generator.generate(self.params, asked, max_tokens, stop=stop_strings)
         continuations = [items[0].text for items in texts] if n_best is None else texts
         return continuations[0] if one else continuations
 

@@ -76,6 +76,8 @@ def _parser() -> Parser:
     add("--workdir", required=True, action="append", help=WORKDIRS)
     add("--checkpoint", help=CHECKPOINTS)
     add("--prompt", action="append", metavar="TEXT", help="may be repeated")
+    add("--suffix", metavar="TEXT", help="write what is between a prompt and this text, with a "
+        "model that was trained with objective.fim_rate")  # fmt: skip
     add("--input", type=Path, metavar="FILE", help="one prompt per line, plain or .gz; "
         "default: standard input")  # fmt: skip
     add("--output", type=Path, metavar="FILE", help="default: standard output")
@@ -130,13 +132,21 @@ def _samples(arguments: argparse.Namespace) -> bool:
 def _stream(arguments: argparse.Namespace, generator: Any, params: Any) -> None:
     """Show one text as it is written."""
     began, (prompt,) = time.monotonic(), arguments.prompt
-    parts = generator.stream(params, prompt, arguments.max_tokens, stop=arguments.stop)
+    (read,) = _read(arguments, generator, [prompt])
+    parts = generator.stream(params, read, arguments.max_tokens, stop=arguments.stop)
     tokens = -1  # the first part is the prompt
     for part in parts:
         print(part, end="", flush=True)
         tokens += 1
     print()
     _report(tokens, time.monotonic() - began)
+
+
+def _read(arguments: argparse.Namespace, generator: Any, prompts: list[str]) -> list[Any]:
+    """Return the prompts, or what is read of them before a suffix."""
+    if arguments.suffix is None:
+        return prompts
+    return [generator.gap(prompt, arguments.suffix) for prompt in prompts]
 
 
 def _blocks(arguments: argparse.Namespace, source: Any) -> Iterator[list[str]]:
@@ -159,8 +169,9 @@ def _generate(arguments: argparse.Namespace, generator: Any, params: Any, codec:
         for block in _blocks(arguments, source):
             began = time.monotonic()
             continuations = generator.generate(
-                params, block, arguments.max_tokens, first, stop=arguments.stop
-            )
+                params, _read(arguments, generator, block), arguments.max_tokens, first,
+                stop=arguments.stop,
+            )  # fmt: skip
             seconds += time.monotonic() - began
             for prompt, texts in zip(block, continuations, strict=True):
                 tokens += sum(len(text.ids) for text in texts)

@@ -14,6 +14,7 @@ from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, VECTORS, check_source_reads
 from transformer_jax.config.choices.mixers import CELLS, PLACES, TWO_WAY
 from transformer_jax.config.choices.objectives import (
+    FIM_PIECES,
     OBJECTIVES,
     SENTINEL,
     Objective,
@@ -746,6 +747,13 @@ class ObjectiveConfig(Section):
     document: Literal["line", "file", "joined"] = value("line", of="objectives")
     # forecast: rows that are predicted after each window
     horizon: int = number(96, 1, SIZE, of="objectives")
+    # language_model: the share of training windows whose middle, the part between two random
+    # characters, comes after the rest, so that the model learns to fill gaps; a quarter to nine
+    # tenths leave the loss of other texts as it is (Bavarian et al. 2022, arXiv:2207.14255). Scores
+    # are of texts as they are.
+    fim_rate: float = number(0.0, 0, 1, of="objectives")
+    # the share of these whose suffix comes first, with the prefix right before the middle
+    fim_spm_rate: float = number(0.5, 0, 1, of="objectives")
     # permutation_lm: one piece in this many is predicted, K in the paper (section 2.3).
     partial_prediction: int = number(6, 1, 1000, of="objectives")
     # masked_lm, masked_lm_nsp: the share of pieces that are predicted, at least one per window. Of
@@ -872,7 +880,15 @@ class ObjectiveConfig(Section):
         removed = any("sentinels" in OBJECTIVES[kind].reads for kind in self.kinds)
         sentinels = self.sentinels * removed
         named = (OBJECTIVES[kind].symbols for kind in sorted(self.kinds))
-        return (*(SENTINEL.format(i) for i in range(sentinels)), *chain.from_iterable(named))
+        of_gaps = FIM_PIECES if self.fim_rate else ()
+        return (
+            *(SENTINEL.format(i) for i in range(sentinels)), *chain.from_iterable(named), *of_gaps
+        )  # fmt: skip
+
+    @property
+    def measured(self) -> "ObjectiveConfig":
+        """The objective of scores, for which texts are left as they are."""
+        return dataclasses.replace(self, fim_rate=0.0, fim_spm_rate=0.5) if self.fim_rate else self
 
 
 @dataclass(frozen=True)

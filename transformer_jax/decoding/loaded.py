@@ -49,7 +49,7 @@ class Loaded:
     def items(self, src: Ragged, tgt: Ragged) -> TokenStore:
         """Return what the objective makes of encoded sources and targets, as in training."""
         store = TokenStore(src, tgt, special_of(self.codecs.tgt))
-        return self.task.items(store, self.objective, self.reads)
+        return self.task.items(store, self.objective.measured, self.reads)
 
     def check_text(self, verb: str) -> None:
         """Check that the model reads text, and writes it piece by piece.

@@ -101,7 +101,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     frame = watched.frame(experiment.objective)
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
     text = _cut(text, tokenizers.src, experiment.objective.cut_at(data))
-    held_out_store = watched.items(text, experiment.objective, tokenizers.src)
+    held_out_store = watched.items(text, experiment.objective.measured, tokenizers.src)
     notes = _tasks(store, corpora, selection.pairs)
     notes += mixing.describe(data, mixture, selection.pairs)
     notes += validation.notes(held_out_store, experiment)

@@ -39,7 +39,6 @@ _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0), "presence_penalty": (None, 0), "logit_bias": (None, {}),
-    "suffix": (None, ""),
 }  # fmt: skip
 Tokens = list[int]
 
@@ -177,12 +176,22 @@ def _prompt(model: Served, asked: Completion, given: str | Tokens, number: int) 
     if isinstance(given, str) and asked.add_special_tokens is False:
         (plain,) = model.trained.tokenizers.tgt.encode([given], eos=False)
     try:
+        if asked.suffix:
+            plain = _gap(generator, given, asked.suffix)
         asking, ids = model.prompting(generator, plain, asked.max_tokens, n, number, _TOKENS)
     except UserError as error:
         param = _field_of(str(error)) or "prompt"
-        raise Refusal(400, str(error), param=param, code="context_length_exceeded") from None
+        code = "unsupported_parameter" if param == "suffix" else "context_length_exceeded"
+        raise Refusal(400, str(error), param=param, code=code) from None
     text = given if isinstance(given, str) else generator.text(ids, [])
     return Prompt(generator, asking, ids, text, asked.stops())
+
+
+def _gap(generator: Any, prompt: str | Tokens, suffix: str) -> Tokens:
+    """Return what is read before the text between a prompt and a suffix is written."""
+    if not isinstance(prompt, str):
+        raise UserError("suffix: is for prompts that are texts; give the prompt as text")
+    return generator.gap(prompt, suffix)
 
 
 async def _choices(

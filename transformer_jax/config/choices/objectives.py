@@ -8,6 +8,7 @@ from transformer_jax.config.choices.objective import Objective
 from transformer_jax.config.choices.record import with_
 
 SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
+FIM_PIECES = "<fim_prefix>", "<fim_middle>", "<fim_suffix>"  # StarCoder's, before parts of a text
 
 
 def _check_ctc(run: Any, field: str) -> None:
@@ -29,6 +30,22 @@ def _check_text(run: Any, field: str) -> None:
         (codec is not None and codec.vectors) or window > 2,
         f"objective.window={window}: objective.name={run.objective.name!r} reads BOS, pieces and "
         "EOS, and there is no room for a piece; raise it to 3 or more",
+    )
+
+
+def _check_infilling(run: Any, field: str) -> None:
+    objective = run.objective
+    if not objective.fim_rate:
+        return
+    check(
+        run.tgt.codec in ("bytes", "characters", "huggingface"),
+        f"tgt.codec={run.tgt.codec!r}: objective.fim_rate={objective.fim_rate} cuts texts "
+        "anywhere, also within words; choose 'bytes', 'characters' or 'huggingface'",
+    )
+    check(
+        objective.window >= _FIM_WINDOW,
+        f"objective.window={objective.window}: a rearranged window has three sentinels and EOS; "
+        f"raise it to {_FIM_WINDOW} or more, or set objective.fim_rate=0",
     )
 
 
@@ -85,6 +102,7 @@ def _check_reconstruct(run: Any, field: str) -> None:
 
 
 _WINDOW = ("window", "document")
+_FIM_WINDOW = 8  # pieces, so that at least as many are text as are not
 _PAIR = 5, "BOS and two segments of a piece and EOS"
 _READERS = "encoder", "perceiver", "elmo", "decoder"
 _CONTINUES = "predicts the rest of a text from its first part"
@@ -101,7 +119,8 @@ OBJECTIVES = {
     "language_model": Objective(
         architectures=("decoder",),
         text=True,
-        reads=_WINDOW,
+        reads=(*_WINDOW, "fim_rate", "fim_spm_rate"),
+        check=_check_infilling,
         prompt="beginning",
         likelihood=True,
         joins=True,

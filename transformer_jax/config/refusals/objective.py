@@ -43,6 +43,10 @@ def check_objective_reads(objective: Any) -> None:
             because=f"has no effect with name={objective.name!r}",
             otherwise=f"choose {' or '.join(f'name={other!r}' for other in others)}",
         )  # fmt: skip
+    default_unless(
+        objective.fim_rate > 0, objective, "fim_spm_rate",
+        because="nothing is rearranged with fim_rate=0", otherwise="set fim_rate",
+    )  # fmt: skip
 
 
 def _check_parts(objective: Any) -> None:

@@ -14,12 +14,19 @@ from transformer_jax.data.batches.batch import (
     predicted,
 )
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.objectives.infilling import Infilling
 from transformer_jax.data.objectives.objective import BaseObjective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.store.token_store import Frame, Selection, TokenStore, without
 
 
-class _Running(TokenStore):
+class _Windows(TokenStore):
+    """Windows of texts, of which some may be rearranged; see `Infilling`."""
+
+    infilling: Infilling | None = None
+
+
+class _Running(_Windows):
     """Windows of joined lines, where an empty line is part of the text."""
 
 
@@ -43,7 +50,11 @@ class LanguageModel(BaseObjective):
         """See Objective. Lengths are those of the labels, which equal those of the inputs."""
         running = config.document == "joined"
         windows = _windows(store.tgt.joined() if running else store.tgt, config.window)
-        return (_Running if running else TokenStore)(windows.emptied(), windows, store.special)
+        items = (_Running if running else _Windows)(windows.emptied(), windows, store.special)
+        if config.fim_rate:
+            assert codec is not None
+            items.infilling = Infilling.of(config, codec)
+        return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows except those of empty lines."""
@@ -57,9 +68,13 @@ class LanguageModel(BaseObjective):
         draw: Draw,
     ) -> Batch:  # fmt: skip
         """See Objective."""
+        texts = items.tgt
+        if isinstance(items, _Windows) and items.infilling and len(placement.pairs):
+            texts = _rearranged(items.infilling, texts, placement.pairs, draw)
+            placement = placement._replace(pairs=np.arange(len(placement.pairs)))
         where = placement, placement.tgt_offset, (rows, tgt_length)
-        labels = lay_out(items.tgt, *where, ahead=1)
-        return Batch(None, lay_out(items.tgt, *where), {"tokens": predicted(labels)})
+        labels = lay_out(texts, *where, ahead=1)
+        return Batch(None, lay_out(texts, *where), {"tokens": predicted(labels)})
 
 
 class TextPrefixLM(LanguageModel):
@@ -137,6 +152,15 @@ class PermutationLM(LanguageModel):
         rank[where] = np.maximum(place - (lengths - 1 - count)[item], 0)
         target = Target(np.where(rank > 0, side.inputs, PAD), (rank > 0).astype(np.float32))
         return Batch(None, side._replace(rank=rank), {"tokens": target})
+
+
+def _rearranged(infilling: Infilling, texts: Ragged, numbers: np.ndarray, draw: Draw) -> Ragged:
+    """Return the windows of these numbers, some of them rearranged."""
+    starts, lengths = texts.starts[numbers], texts.lengths[numbers]
+    whole = [np.asarray(texts.ids[a : a + n + 1]) for a, n in zip(starts, lengths, strict=True)]
+    made = infilling.rearranged(whole, draw, numbers)
+    sizes = np.array([len(ids) for ids in made])
+    return Ragged(np.concatenate(made), np.cumsum(sizes) - sizes, sizes - 1)
 
 
 def _windows(documents: Ragged, most: int) -> Ragged:

@@ -12,7 +12,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
+from transformer_jax.config.choices.objectives import FIM_PIECES
 from transformer_jax.data.codecs.codec import Codec, settled, shortened, special_of
+from transformer_jax.data.objectives.infilling import Sentinels
 from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
@@ -95,6 +97,7 @@ class Generator:
                 )
         # An n-gram that must not occur again may be anywhere in what is written.
         alone = not config.competes and not config.no_repeat_ngram
+        self._sentinels = Sentinels.of(codec) if self._prompting.continued else None
         self._slides = self._prompting.continued and alone and self.positions < NO_LIMIT
         arguments = tuple(self.models), config.ensemble, self.mesh
         self.engine = make_engine(*arguments, draft and draft.model)
@@ -143,7 +146,7 @@ class Generator:
     def stream(
         self,
         params: Any,
-        prompt: str,
+        prompt: str | Sequence[int],
         max_tokens: int | None = None,
         number: int = 1,
         stop: str | Sequence[str] = (),
@@ -187,6 +190,21 @@ class Generator:
             return [*prompt]
         most = len(prompt) if self._cut_at is None else self._cut_at
         return [*shortened([*prompt], most), self.special.begin]
+
+    def gap(self, prefix: str, suffix: str) -> list[int]:
+        """Return what the model reads before it writes the text between two others.
+
+        Raises:
+          UserError: if it was not trained to.
+        """
+        if self._sentinels is None:
+            raise UserError(
+                f"suffix={suffix[:40]!r}: the tokenizer has no pieces {', '.join(FIM_PIECES)}; "
+                "train a language model with objective.fim_rate=0.5, or leave the suffix out"
+            )
+        (begins,) = self._codec.encode([""], bos=self._objective.prompts_begin, eos=False)
+        before, after = self._codec.encode([prefix, suffix], eos=False)
+        return [*begins, *self._sentinels.before_middle(before, after)]
 
     def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
         """Return the search's Sentence for a prompt, given the pieces read."""
@@ -277,8 +295,11 @@ class Generator:
                      self.special.end, stop)  # fmt: skip
 
     def _spoken(self, read: list[int], ids: list[int]) -> list[int]:
-        """Return the pieces of the text shown; an EOS in a prompt does not end it."""
-        pieces = [*read, *ids] if self._prompting.continued else ids
+        """Return the pieces of the text shown: without the prompt, if it has a gap that is filled;
+        an EOS in a prompt does not end it.
+        """
+        filled = self._sentinels is not None and self._sentinels.middle in read
+        pieces = [*read, *ids] if self._prompting.continued and not filled else ids
         return [piece for piece in pieces if piece != self.special.eos]
 
     def limit(self, number: int, length: int, max_tokens: int | None) -> int:

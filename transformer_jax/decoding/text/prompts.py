@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
-from transformer_jax.config.choices.objectives import OBJECTIVES
+from transformer_jax.config.choices.objectives import FIM_PIECES, OBJECTIVES
 from transformer_jax.data.codecs.codec import Codec, shortened, special_of, symbols_of
 
 
@@ -76,6 +76,8 @@ def forbidden(codec: Codec, objective: ObjectiveConfig, config: DecodingConfig) 
     """Return the pieces that no text contains, besides padding and BOS, which no search writes."""
     ids = [codec.piece_id(piece) for piece in config.forbidden]
     prompting = PROMPTS.get(objective.kind)
+    if objective.fim_rate:  # then EOS ends the middle of a text
+        return [*ids, *map(codec.piece_id, FIM_PIECES)]
     if objective.document == "file" and prompting and prompting.continued:  # trained without EOS
         ids.append(special_of(codec).end)
     return ids
