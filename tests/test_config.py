@@ -69,6 +69,7 @@ SPECIAL = {
     "tgt.codec": "characters",
     "init.rename": ("encoder/=decoder/",),
     "optimizer.rate_factors": (".*/kernel=0.5",),
+    "objective.fim_spm_rate": 0.25,
     "data.prefixes": ("one=translate English to German:", "two=<2de> <BT>"),
     "data.weights": ("one=0.25", "two=3"),
     "objective.parts": ("two=denoising",),

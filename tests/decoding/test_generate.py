@@ -15,6 +15,7 @@ from tiny import VARIANTS, make
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, PAD
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerConfig
+from transformer_jax.config.choices.objectives import FIM_PIECES
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -162,6 +163,33 @@ def test_the_repetition_penalty_counts_the_prompt():
         assert [one.ids for (one,) in found] == expected
     plain = generator(FILES, GREEDY).generate(made(FILES)[1], PROMPTS, 10)
     assert [one.ids for (one,) in plain] != expected
+
+
+def test_a_gap_is_filled_with_what_follows_its_suffix():
+    """Alone, up to EOS, without the sentinels; streamed too."""
+    codec = characters.train(TokenizerConfig(), [string.ascii_lowercase[:23]], FIM_PIECES)
+    config = dataclasses.replace(FILES, fim_rate=0.5)
+    params, model = made(FILES)[1], made(FILES)[0]
+    writer = Generator(model, codec, config, GREEDY)
+    read = [writer.gap(*pair) for pair in (("ab", "cd"), ("", "hello"), ("b", ""))]
+    prefix, middle, suffix = map(codec.piece_id, FIM_PIECES)
+    a = codec.piece_id("a")
+    assert read[0] == [prefix, a, a + 1, suffix, a + 2, a + 3, middle]
+    assert read[1][:2] == [prefix, suffix]
+    never, texts = [PAD, BOS, prefix, middle, suffix], [[*ids] for ids in read]
+    for _ in range(6):
+        rows = logits(FILES, texts, [0, 0, 0])
+        for text, row, begun in zip(texts, rows, read, strict=True):
+            row[:, never] = -np.inf
+            if EOS not in text[len(begun) :]:
+                text.append(int(row[len(text) - 1].argmax()))
+    found = writer.generate(params, read, 6)
+    for (one,), text, begun in zip(found, texts, read, strict=True):
+        assert one.ids == text[len(begun) :]
+        assert one.text == codec.decode(one.ids)
+    assert "".join(writer.stream(params, read[0], 6)) == found[0][0].text
+    with pytest.raises(UserError, match=r"^suffix='cd': the tokenizer has no pieces <fim_prefix>"):
+        generator(FILES).gap("ab", "cd")
 
 
 @functools.partial(jax.jit, static_argnums=0)
