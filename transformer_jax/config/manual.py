@@ -548,12 +548,14 @@ class DataConfig(Section):
     # both sides. "chess": positions of games, each with a best "move", e2e4, its "squares", e2 e4,
     # or the "value", as target_language says, judged by material after the best reply; in the extra
     # `chess`.
+    # "standard_library": the source code of Python's own library, without its tests: 11 million
+    # characters, for language models (objective.document="file").
     # "arrays": NumPy files, for example of pictures, with a label for each entry; "folders":
     # picture files, in one folder per label. "series": time series as comma-separated values: a
     # header, a date in the first column, then numbers. "wavs": sound files, and what they say.
     source: Literal[
-        "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "arrays", "folders",
-        "series", "wavs",
+        "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "standard_library",
+        "arrays", "folders", "series", "wavs",
     ] = "text"  # fmt: skip
     # text, arrays, folders, series, wavs: the folder of the files; tfds: its data_dir (None: its
     # own default).

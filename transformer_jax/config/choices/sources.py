@@ -13,10 +13,12 @@ class Source(Record):
 
     made: whether it is generated, without files.
     text: whether it can have text, not only what becomes vectors.
+    documents: whether its texts can be whole files, for objectives without a source side.
     """
 
     made: bool = False
     text: bool = True
+    documents: bool = False
 
 
 def _check_numbers(data: Any, field: str) -> None:
@@ -27,12 +29,13 @@ def _check_numbers(data: Any, field: str) -> None:
 
 
 SOURCES = {
-    "text": Source(reads=("columns",)),
+    "text": Source(documents=True, reads=("columns",)),
     "tfds": Source(),
     "spelled_numbers": Source(made=True, reads=("round_numbers",), check=_check_numbers),
     "listops": Source(made=True, reads=("example_lengths", "list_depth", "list_arguments")),
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),
+    "standard_library": Source(made=True, documents=True),
     "arrays": Source(text=False),
     "folders": Source(text=False, reads=("columns", "image_size")),
     "series": Source(text=False),

@@ -7,6 +7,7 @@ from transformer_jax.config.bounds import check, either
 from transformer_jax.config.choices.codecs import CODECS, SIZED, VECTORS
 from transformer_jax.config.choices.objectives import LABELLING, OBJECTIVES, targets_of
 from transformer_jax.config.choices.record import with_
+from transformer_jax.config.choices.sources import SOURCES
 from transformer_jax.config.refusals.vectors import check_vectors
 
 
@@ -167,7 +168,7 @@ def _check_read(run: Any, objective: Any) -> None:
         "lower the former or raise the latter",
     )
     check(
-        objective.document != "file" or data.source == "text",
+        objective.document != "file" or SOURCES[data.source].documents,
         f"objective.document='file': data.source={data.source!r} has no files; choose 'line'",
     )
     check(

@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.config.choices.sources import SOURCES as RECORDS
 from transformer_jax.config.registry import pick
 from transformer_jax.data.sources import (
     array_files,
@@ -20,6 +21,7 @@ from transformer_jax.data.sources import (
     listops,
     series_files,
     spelled_numbers,
+    standard_library,
     text_files,
     tfds,
     wav_files,
@@ -73,7 +75,13 @@ def load(
     whole_files = objective.one_sided and objective.document == "file"  # else that of its parts
     if config.source == "text":
         source = partial(text_files.load, one_sided=objective.one_sided, labels=objective.labels)
-    if whole_files:
+    if config.source == "standard_library" and not whole_files:
+        raise UserError(
+            f"config.data.source={config.source!r}: its texts are whole files; choose "
+            "objective.name='language_model' or another without a source side, and "
+            "objective.document='file'"
+        )
+    if whole_files and not RECORDS[config.source].made:
         source = text_files.documents
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
@@ -186,6 +194,7 @@ SOURCES: dict[str, Source] = {
     "listops": listops.load,
     "copying": copying.load,
     "chess": chess_positions.load,
+    "standard_library": standard_library.load,
     "arrays": array_files.load,
     "folders": image_folders.load,
     "series": partial(series_files.load, context=0),
