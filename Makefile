@@ -1,5 +1,5 @@
 # On a fresh machine: `make demo` or `make test`. Each sets up .venv.
-.PHONY: setup demo test quick thorough e2e check oracle versions clean
+.PHONY: setup demo test quick thorough e2e check oracle site versions clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -20,6 +20,10 @@ setup: .venv/dev
 
 .venv/bench: .venv/dev
 	$(PIP) -e '.[dev,bench]'
+	touch $@
+
+.venv/site: .venv/dev
+	$(PIP) -e '.[dev,site]'
 	touch $@
 
 # Train on spelled-out numbers, score unseen ones, translate five.
@@ -58,6 +62,11 @@ check: setup
 # Live comparisons with torch and transformers.
 oracle: .venv/bench
 	$(BIN)/python -m pytest -m oracle tests/oracle
+
+# docs/, notebooks with their outputs, experiments and a reference, as pages in build/site.
+site: .venv/site
+	$(BIN)/python docs/site/pages.py build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file=build/mkdocs.yml
 
 # The lowest and the newest JAX allowed, on several Pythons: environments of their own, and an hour.
 versions:
