@@ -172,5 +172,7 @@ async def spec(service: Service, request: Request) -> Response:
 
 
 def rendered(error: Refusal) -> dict[str, Any]:
-    """Return an error in this protocol's form."""
+    """Return an error in this protocol's form, and in its words where clients know them."""
+    if error.code == "missing_required_parameter":
+        return {"error": f"Invalid request: missing {error.param} parameter"}
     return {"error": error.message}
