@@ -133,9 +133,9 @@ def test_libretranslate_api(translating):
     for wrong in ({"target": "fr"}, {"source": "de"}, {"alternatives": 3}, {"format": "pdf"}):
         refused = translating.post("/translate", json={"q": "a", "target": "de"} | wrong)
         assert refused.status_code == 400
+        assert list(refused.json()) == ["error"]
     nothing = translating.post("/translate", data={"source": "en", "target": "de"}).json()
     assert nothing == {"error": "Invalid request: missing q parameter"}
-        assert list(refused.json()) == ["error"]
 
 
 def test_model_info_and_missing_endpoints(translating):
