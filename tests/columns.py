@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import zstandard
+from array_record.python import array_record_module
 
 SIDES = ("source=pair.de", "target=pair.en")  # data.columns
 
@@ -38,6 +39,13 @@ def write_stream(path: Path, pairs: list) -> None:
         file.write_table(table(pairs), max_chunksize=4)
 
 
+def write_records(path: Path, pairs: list) -> None:
+    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:4")
+    for i, (a, b) in enumerate(pairs):
+        writer.write(json.dumps({"id": i, "pair": {"de": a, "en": b}}).encode())
+    writer.close()
+
+
 def zstd_frames(raw: bytes) -> bytes:
     """Return a file of two frames, as parallel compressors write."""
     return b"".join(zstandard.compress(part) for part in (raw[:99], raw[99:]))
@@ -52,4 +60,5 @@ FORMATS = {
     "parquet": lambda path, pairs: pa.parquet.write_table(table(pairs), path, row_group_size=4),
     "arrow": write_stream,
     "feather": lambda path, pairs: pa.feather.write_feather(table(pairs), path, chunksize=4),
+    "array_record": write_records,
 }

@@ -39,6 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import zstandard
+from array_record.python import array_record_module
 
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data import sources
@@ -116,6 +117,15 @@ def write_texts(path: Path, blocks: Iterator[list[tuple[str, str]]]) -> None:
             file.writelines(f"{tgt}\n" for _, tgt in pairs)
 
 
+def write_records(path: Path, blocks: Iterator[list[tuple[str, str]]]) -> None:
+    """Write pairs as the records of an ArrayRecord file."""
+    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1000")
+    for pairs in blocks:
+        for src, tgt in pairs:
+            writer.write(json.dumps({"de": src, "en": tgt}).encode())
+    writer.close()
+
+
 def write_saved(path: Path, blocks: Iterator[list[tuple[str, str]]]) -> None:
     """Write pairs as `save_to_disk` of Hugging Face `datasets` does, a file for each block."""
     path.mkdir()
@@ -135,6 +145,7 @@ FORMATS: dict[str, Callable[[Path, Iterator[list[tuple[str, str]]]], None]] = {
     "tsv": lambda path, pairs: write_csv(path, pairs, "\t"),
     "parquet": lambda path, pairs: write_table(path, pyarrow.parquet.ParquetWriter, pairs),
     "arrow": lambda path, pairs: write_table(path, pa.ipc.new_file, pairs),
+    "array_record": write_records,
     "saved": write_saved,
     "txt": write_texts,
 }

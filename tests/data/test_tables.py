@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from array_record.python import array_record_module
 from columns import FORMATS, SIDES, write_csv, write_json, write_tsv
 from starts import start_at_random
 from tiny import RUN
@@ -27,6 +28,7 @@ from transformer_jax.training.loop import Outcome
 # features Value, ClassLabel and Translation.
 SAVED = Path(__file__).parent / "saved_dataset"
 LM = ObjectiveConfig("language_model")
+TABLES = "parquet", "arrow", "feather"
 # Some with quotes, separators, characters of two to four bytes, and none.
 PAIRS = [(f"Satz {i}, „grün“ \u2028🦊" * (i % 3), f'the "line" {i}') for i in range(25)]
 NUMBERS = [*zip(*spelled_numbers.load(RUN.data, "train"), strict=True)]
@@ -81,7 +83,7 @@ def test_shards_of_each_format_equal_files_of_lines(tmp_path, kept, form):
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_row_without_a_text_is_named(tmp_path, kept, form):
     """With its file, its line or row, its column, and what to do."""
-    place = f"{tmp_path}/x.{form}" + (": row 12" if form in ("parquet", "arrow", "feather") else
+    place = f"{tmp_path}/x.{form}" + (": row 12" if form in (*TABLES, "array_record") else
                                       ":13" if form in ("csv", "tsv") else ":12")  # fmt: skip
     if form == "tsv":
         write_tsv(tmp_path / "x.tsv", [*PAIRS[:11], ("a\tb", "c")])
@@ -135,7 +137,7 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path):
     assert ":2: not UTF-8 (byte 0xe4 at column 8)" in refusal(sources.load, one, "train", LM)
 
 
-@pytest.mark.parametrize("form", ["json.gz", "jsonl.zst", "parquet", "arrow", "feather"])
+@pytest.mark.parametrize("form", ["json.gz", "jsonl.zst", *TABLES, "array_record"])
 def test_files_that_are_cut_off_are_named(tmp_path, form):
     path = tmp_path / f"x.{form}"
     FORMATS[form](path, PAIRS)
@@ -143,6 +145,22 @@ def test_files_that_are_cut_off_are_named(tmp_path, form):
     assert refusal(sources.load, config(tmp_path, path.name), "train").startswith(
         f"{path}: cannot be read"
     )
+
+
+def test_records_may_be_texts(tmp_path):
+    """If the first is no object, and one side is wanted; bytes that are no text are named."""
+    path = tmp_path / "x.array_record"
+    for records in ([b"one\ntwo", b"{3}"], [b"a", b"\xe4"]):
+        writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+        for record in records:
+            writer.write(record)
+        writer.close()
+        if records[0] == b"a":
+            said = refusal(sources.load, config(tmp_path, path.name, columns=()), "train", LM)
+            assert said.startswith(f"{path}: row 2: not UTF-8 (byte 0xe4 at 1); ")
+        else:
+            found = sources.load(config(tmp_path, path.name, columns=()), "train", LM)
+            assert [*found.tgt] == ["one\ntwo", "{3}"]
 
 
 def test_the_remedy_for_a_missing_package_is_its_extra(tmp_path, monkeypatch):

@@ -84,37 +84,87 @@ def json_lines(path: Path, columns: Sequence[Column]) -> Iterator[Block]:
         for number, line in enumerate(lines, first):
             if not line or line.isspace():
                 continue
-            row = _object(path, number, line)
+            place = f"{path}:{number}"
+            row = _object(place, line, path.name, whole=number == 1)
             numbers.append(number)
-            for texts, column in zip(values, columns, strict=True):
-                try:
-                    texts.append(inside(row, column.name))
-                except KeyError:
-                    raise UserError(
-                        f"{path}:{number}: has no key {column.name!r}, the {column.side} side; it "
-                        f"has {listed(_keys(row))}; give each row this key, or choose another with "
-                        f"{column.remedy}"
-                    ) from None
+            for texts, value in zip(values, _wanted(place, row, columns), strict=True):
+                texts.append(value)
         yield Block(numbers, values)
 
 
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """Return the object in a line."""
+def records(path: Path, columns: Sequence[Column]) -> Iterator[Block]:
+    """Yield the records of an ArrayRecord file, each an object as in JSON lines; or each a text, if
+    a single column is wanted and the first record is no object.
+    """
+    module = extra("array_record.python.array_record_module", path)
+    reader = module.ArrayRecordReader(str(path))
+    count = reader.num_records()
+    if not reader.ok():
+        raise UserError(f"{path}: cannot be read as ArrayRecord; get it again")
+    plain = False
+    for start in range(0, count, ROWS):
+        raw = reader.read(start, min(start + ROWS, count))
+        numbers = range(start + 1, start + 1 + len(raw))
+        places = [f"{path}: row {number}" for number in numbers]
+        texts = [_text_of(*each) for each in zip(places, raw, strict=True)]
+        if start == 0:
+            plain = len(columns) == 1 and not texts[0].lstrip().startswith("{")
+        if plain:
+            yield Block(numbers, [texts])
+            continue
+        rows = [
+            _wanted(place, _object(place, text), columns)
+            for place, text in zip(places, texts, strict=True)
+        ]
+        yield Block(numbers, [list(values) for values in zip(*rows, strict=True)])
+
+
+def _text_of(place: str, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{place}: not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}); write texts "
+            "as UTF-8, or rows as JSON"
+        ) from None
+
+
+def _wanted(place: str, row: dict[str, Any], columns: Sequence[Column]) -> list[Any]:
+    """Return the value of each column in a row."""
+    values = []
+    for column in columns:
+        try:
+            values.append(inside(row, column.name))
+        except KeyError:
+            raise UserError(
+                f"{place}: has no key {column.name!r}, the {column.side} side; it has "
+                f"{listed(_keys(row))}; give each row this key, or choose another with "
+                f"{column.remedy}"
+            ) from None
+    return values
+
+
+def _object(place: str, line: str, name: str = "", whole: bool = False) -> dict[str, Any]:
+    """Return the object in a line of the file `name`, or in a record; `whole`: it may be the first
+    line of JSON that is not one object a line.
+    """
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        whole = number == 1 and line.strip() in ("[", "{")
+        whole &= line.strip() in ("[", "{")
         remedy = "write each row on one line" if whole else "correct the line, or remove it"
         where = f" (column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         reason = error.msg if isinstance(error, json.JSONDecodeError) else error
         raise UserError(
-            f"{path}:{number}: not JSON: {reason}{where}; {remedy}"
-            + (f", with `jq -c '.[]' {path.name}` for example" if whole else "")
+            f"{place}: not JSON: {reason}{where}; {remedy}"
+            + (f", with `jq -c '.[]' {name}` for example" if whole else "")
         ) from None
     if not isinstance(row, dict):
-        remedy = f", with `jq -c '.[]' {path.name}` for example" if isinstance(row, list) else ""
+        remedy = (
+            f", with `jq -c '.[]' {name}` for example" if name and isinstance(row, list) else ""
+        )
         raise UserError(
-            f"{path}:{number}: is {kind_of(row)}, not an object such as "
+            f"{place}: is {kind_of(row)}, not an object such as "
             f'{{"text": "..."}}; write each row as one, on a line of its own{remedy}'
         )
     return row

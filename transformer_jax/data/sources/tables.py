@@ -34,6 +34,7 @@ class Format(NamedTuple):
 
 _JSON, _TEXT = Format(rows.json_lines), Format(rows.plain_lines)
 _ARROW = Format(arrow_files.arrow, lines=False)
+_RECORDS = Format(rows.records, lines=False)
 # By the ending of a name, without .gz and .zst; any other is plain text.
 FORMATS = {
     ".jsonl": _JSON, ".ndjson": _JSON, ".json": _JSON,
@@ -41,6 +42,7 @@ FORMATS = {
     ".tsv": Format(partial(rows.separated, separator="\t")),
     ".parquet": Format(arrow_files.parquet, lines=False),
     ".arrow": _ARROW, ".feather": _ARROW,
+    ".array_record": _RECORDS, ".arrayrecord": _RECORDS,
 }  # fmt: skip
 
 
