@@ -1,12 +1,19 @@
 """The server's continuations of prompts equal those of `generate`, whole or streamed."""
 
 import concurrent.futures
+import dataclasses
 import functools
 import json
+import string
 
 import pytest
 from decoding.test_generate import CODEC
-from server.conftest import writer
+from server.conftest import served, service_of, writer
+
+from transformer_jax.config import SideConfig, TokenizerConfig
+from transformer_jax.config.choices.objectives import FIM_PIECES
+from transformer_jax.data.codecs import characters
+from transformer_jax.data.codecs.pair import TokenizerPair
 
 PROMPTS = ["", "ab", "helloworld"]
 SAMPLED = {
@@ -153,6 +160,29 @@ def test_errors_name_the_field_and_what_is_wrong_with_it(writing, fields, param,
     assert (error["param"], error["code"]) == (param, code), error
     answer = writing.post("/v1/completions", json={"prompt": "a"})
     assert answer.json()["error"]["code"] == "missing_required_parameter"
+
+
+@pytest.mark.thorough
+def test_a_suffix_is_met(one_device):
+    """The text between it and the prompt, as the notebook writes it; `echo` adds the prompt."""
+    codec = characters.train(TokenizerConfig(), [string.ascii_lowercase[:23]], FIM_PIECES)
+    trained = writer()
+    trained.tokenizers = TokenizerPair(codec, codec)
+    objective = dataclasses.replace(trained.experiment.objective, fim_rate=0.5)
+    side = SideConfig(codec="characters")
+    trained.experiment = dataclasses.replace(trained.experiment, objective=objective, tgt=side)
+    body = {"model": "tiny", "max_tokens": 5, "temperature": 0, "suffix": "cd", "echo": True}
+    for client in served(service_of(trained)):
+        answer = client.post("/v1/completions", json=body | {"prompt": ["ab", "b"]}).json()
+        wanted = trained.generate(["ab", "b"], 5, suffix="cd", beam_size=1)
+        assert [x["text"] for x in answer["choices"]] == [f"ab{wanted[0]}", f"b{wanted[1]}"]
+        (first, *_, last), end = (
+            events(client.post("/v1/completions", json=body | {"prompt": "ab", "stream": True})),
+            None,
+        )
+        assert (first["choices"][0]["text"].startswith("ab"), last) == (True, end)
+        refused = client.post("/v1/completions", json=body | {"prompt": [4, 5]})
+        assert refused.json()["error"]["param"] == "suffix"
 
 
 def test_conversations_are_refused_as_there_is_no_template(writing):
