@@ -15,12 +15,14 @@ HINTS = typing.get_type_hints(ModelConfig)
 # stems, which read no pieces, and latents, which are not text positions, in tests/oracle/stems.py.
 NOT_HERE = (
     "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
+    "condition",
 )  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
-             "autoencoder")  # fmt: skip
+             "autoencoder", "diffusion_transformer")  # fmt: skip
 # All words of every choice, and two or three values of other fields.
+ELSEWHERE_TOO = ("adaptive_norm",)  # a residual of one of these
 VALUES: dict[str, list[Any]] = {
-    field: [word for word in typing.get_args(hint) if word not in ELSEWHERE]
+    field: [word for word in typing.get_args(hint) if word not in (*ELSEWHERE, *ELSEWHERE_TOO)]
     for field, hint in HINTS.items()
     if typing.get_origin(hint) is typing.Literal and field not in NOT_HERE
 } | {

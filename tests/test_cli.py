@@ -581,7 +581,7 @@ NAMES = [
 ]  # fmt: skip
 WITH_OVERRIDES = {
     "train", "evaluate", "generate", "translate", "serve", "plan", "sweep", "predict", "answer",
-    "classify", "forecast", "tag", "transcribe",
+    "classify", "forecast", "tag", "transcribe", "draw",
 }  # fmt: skip
 
 
@@ -625,7 +625,7 @@ def test_the_manual_agrees_with_the_source(capsys):
         fields = value.items() if isinstance(value, dict) else [("", value)]
         for name, default in fields:
             assert f"{group}.{name}".rstrip(".") + f" = {default!r} (" in text
-    assert "(one of 'beam', 'sample')" in text
+    assert "(one of 'beam', 'sample', 'euler', 'heun', 'ancestral')" in text
     for kind in vars(config).values():
         if dataclasses.is_dataclass(kind):
             body = inspect.getsource(kind).partition("\n    def ")[0]

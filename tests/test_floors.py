@@ -176,6 +176,9 @@ TABLES = {
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batches.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
+    (config.ObjectiveConfig, "noise_schedule"): "data.diffusion.NOISE_SCHEDULES",
+    (config.ObjectiveConfig, "prediction"): "data.diffusion.PREDICTIONS",
+    (config.ObjectiveConfig, "times"): "data.diffusion.TIMES",
     (config.DecodingConfig, "length_penalty"): "decoding.search.penalties.PENALTIES",
     (config.DecodingConfig, "constraint"): "decoding.search.constraints.CONSTRAINTS",
     (config.DecodingConfig, "rerank"): "decoding.text.rerank.RERANKERS",
@@ -212,6 +215,8 @@ def test_augmentations_match_the_tables():
 # Choices without a table: each is a branch in the function named.
 BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
+    "condition": "models.diffusion_transformer",
+    "pixel_scale": "data.codecs.patches.train",
     "compute_dtype": "jnp.dtype",
     "document": "data.sources.load",
     "long_sources": "data.batches.batch.Ragged.cut",

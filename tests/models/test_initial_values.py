@@ -220,6 +220,8 @@ def test_an_unknown_parameter_is_rejected():
 def test_what_has_no_initial_values_is_refused_at_once():
     """Before the data is read: layers of every kind, as the roles of their parameters say."""
     for kind in typing.get_args(MixerKind):
+        if any(need.field == "architecture" for need in MIXERS[kind].needs):
+            continue  # a kind of model that has its own
         stack = "encoder" if "encoder" in MIXERS[kind].stacks else "decoder"
         plain = ModelConfig(
             architecture=stack, d_model=8, d_ff=8, num_heads=2, residual="pre_norm",

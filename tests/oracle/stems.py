@@ -54,9 +54,19 @@ AUTOENCODER = dataclasses.replace(
     LINEAR, architecture="autoencoder", num_decoder_layers=2, num_codes=7, code_width=4,
     max_positions=4, pooler=ModelConfig.pooler,
 )  # fmt: skip
+# DiT, whose norms have no parameters, and MM-DiT.
+DIT = ModelConfig(
+    architecture="diffusion_transformer", stem="linear", d_model=16, d_ff=64, num_heads=2,
+    num_encoder_layers=2, dropout_rate=0.0, positions="none", embedding_scale=False,
+    grid=(4, 4), grid_positions="sinusoidal", residual="adaptive_norm", activation="gelu_tanh",
+)  # fmt: skip
+MM_DIT = dataclasses.replace(
+    DIT, condition="text", query_key_norm="per_head", num_encoder_layers=3,
+    encoder_pattern=("joint", "joint", "joint_last"),
+)  # fmt: skip
 STEMS = [
     LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER,
-    AUTOENCODER,
+    AUTOENCODER, DIT, MM_DIT,
 ]  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transformer_jax.api.reading import Reading
 from transformer_jax.api.stored import Companions
 from transformer_jax.base import counting
@@ -14,6 +16,7 @@ from transformer_jax.config.choices.searches import ONE, with_search
 from transformer_jax.config.convert import parse
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding import inputs
+from transformer_jax.decoding.draw import draw
 from transformer_jax.decoding.predict import TOKENS, Row, check_verb, predictions
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
@@ -223,6 +226,21 @@ class TrainedModel(Reading):
             return self.translator().hypotheses(self.params, values)
 
         return predictions(self.loaded, verb, values, top, write, tokens)
+
+    def draw(
+        self, said: str | Sequence[str], decoding: DecodingConfig | None = None, **fields: Any
+    ) -> np.ndarray:
+        """Return pictures of a text, or of several, or of classes: bytes [n H W C], `num_samples`
+        for each. An empty text says nothing. Settings are those of `translate`: `guidance=4,
+        sampling_steps=20, num_samples=10, seed=1`.
+
+        Raises:
+          UserError: if the model draws nothing, or does not know a class or a word.
+        """
+        search = (decoding or self.experiment.decoding).search  # its fields do not ask for another
+        chosen = self._decoding(decoding, {"search": search} | fields)
+        several, _ = inputs.texts(said, "draw")
+        return np.concatenate([*draw(self.loaded, several, chosen)])
 
     def score(self, src: str | Sequence[str], tgt: str | Sequence[str] | None = None) -> Any:
         """Return the log-probabilities (nats) of a line's given translation, of each piece and in

@@ -12,6 +12,7 @@ COMMANDS = {
     "classify": "predict the classes of new texts, pictures, sounds or chess positions",
     "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",
+    "draw": "draw pictures of what texts or classes say",
     "evaluate": "score a checkpoint, as eval.py does",
     "export": "write a trained model for another engine",
     "forecast": "continue a time series beyond the end of its file",

@@ -48,7 +48,7 @@ MixerKind = Literal[
     "full", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
-    "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer",
+    "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer", "joint", "joint_last",
 ]  # fmt: skip
 
 
@@ -94,10 +94,17 @@ class ModelConfig(Section):
     # "autoencoder": an encoder that quantises each vector to one of `num_codes` codes, and more
     # encoder layers, called the decoder, that reconstruct the vectors from the codes (VQ-VAE: van
     # den Oord et al. 2017, arXiv:1711.00937; with Transformers: Yu et al. 2021, arXiv:2110.04627).
+    # "diffusion_transformer": an encoder of noisy pictures that predicts what noise hides in each
+    # patch, led by the time and by what the target side says of the picture (DiT: Peebles and Xie
+    # 2022, arXiv:2212.09748; MM-DiT: Esser et al. 2024, arXiv:2403.03206).
     architecture: Literal[
         "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent", "elmo",
-        "decomposable_attention", "prefix_decoder", "autoencoder",
+        "decomposable_attention", "prefix_decoder", "autoencoder", "diffusion_transformer",
     ] = "encoder_decoder"  # fmt: skip
+    # diffusion_transformer: how the target side enters. "class": the vector of a class, added to
+    # that of the time; "text": the mean of the vectors of its pieces, mapped and added, while the
+    # pieces themselves stand before the patches in one sequence.
+    condition: Literal["class", "text"] = value("class", of="architectures")
     num_latents: int = number(256, 1, SIZE, of="architectures")  # perceiver
     num_codes: int = number(256, 1, SIZE, of="architectures")  # autoencoder
     # autoencoder: channels in which the nearest code is looked up, by direction alone.
@@ -171,6 +178,9 @@ class ModelConfig(Section):
     #   conformer  a block of four parts: half a feed-forward layer, attention to all positions, a
     #              convolution of `conv_kernel`, half a feed-forward layer; and a norm. Encoders
     #              (Gulati et al. 2020, arXiv:2005.08100, with layer norm for batch norm)
+    #   joint      attention to all positions of a text and a picture, each with maps, norms and a
+    #              feed-forward layer of its own (arXiv:2403.03206); joint_last: the same for the
+    #              last layer, where the text is only read: diffusion_transformer
     encoder_pattern: tuple[MixerKind, ...] = value(("full",), neutral=("full",))
     decoder_pattern: tuple[MixerKind, ...] = value(("full",), neutral=("full",))
     # latent: channels per token that decoding keeps, besides those of one head that rotate.
@@ -237,9 +247,13 @@ class ModelConfig(Section):
     # values, for very deep stacks (arXiv:2203.00555).
     # "reversible": two streams, each part reading one and adding to the other, so the backward pass
     # needs only the last values and activation memory does not grow with depth.
+    # "adaptive_norm": x + gate f(norm(x) (1 + scale) + shift), all three from a vector of time and
+    # condition by a map that starts at zero; the norm has no parameters (adaLN-Zero: arXiv:
+    # 2212.09748). diffusion_transformer.
     residual: Literal[
-        "post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm", "reversible"
-    ] = "post_norm"
+        "post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm", "reversible",
+        "adaptive_norm",
+    ] = "post_norm"  # fmt: skip
     # "layer_norm" with scale and bias; "rms_norm": scale only, without subtracting the mean (Zhang
     # and Sennrich 2019, arXiv:1910.07467); "scale_norm": one number for all channels (Nguyen and
     # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311).
@@ -489,6 +503,9 @@ class SourceConfig(SideConfig):
     """How the source side becomes ids, or vectors."""
 
     patch_size: int = number(4, 1, 2**12, of="codecs")  # patches: side of a patch in pixels
+    # patches: what a model reads. "standardised": each channel has mean 0 and standard deviation 1
+    # in training; "symmetric": bytes become values from -1 to 1, as diffusion models have them.
+    pixel_scale: Literal["standardised", "symmetric"] = value("standardised", of="codecs")
     # log_mel, whose defaults are Whisper's: samples per second, which all sounds must have.
     sample_rate: int = number(16_000, 1000, 10**6, of="codecs")
     n_fft: int = number(400, 2, 2**16, of="codecs")  # samples per frame
@@ -605,7 +622,7 @@ class DataConfig(Section):
     # wavs: what is said in a file. A regular expression for whole file names, whose group "label"
     # is it; "": it follows the file name and a TAB on a line of PART.tsv.
     label_pattern: str = value("", of="sources")
-    # "LABEL=TEXT": the text for a label, one entry for each
+    # wavs, arrays: "LABEL=TEXT", the text for a label, one entry for each
     label_texts: tuple[str, ...] = value((), of="sources")
     # Generated data: examples for train, validation and test.
     num_examples: tuple[int, ...] = (50_000, 500, 500)
@@ -728,11 +745,14 @@ class ObjectiveConfig(Section):
     # predicts a piece or none, and all ways to write the line are summed (Graves et al. 2006,
     # https://doi.org/10.1145/1143844.1143891). It is for sound.
     # "reconstruct": pictures, the target side, cut into src.patch_size patches, from their codes.
+    # "diffusion": what noise hides in a picture, the source side, from the picture with noise, the
+    # time, which says how much there is, and the target side, a class or a text that says what it
+    # shows (Ho et al. 2020, arXiv:2006.11239; rectified flow: Liu et al. 2022, arXiv:2209.03003).
     name: Literal[
         "translate", "language_model", "prefix_lm", "text_prefix_lm", "permutation_lm",
         "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption", "denoising",
         "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs", "forecast",
-        "ctc", "reconstruct", "policy",
+        "ctc", "reconstruct", "policy", "diffusion",
     ] = "translate"  # fmt: skip
     # For all but translate, ctc and reconstruct: the most pieces read at a time. Longer documents
     # are cut into consecutive windows. Each but the first begins with the last piece of the one
@@ -781,6 +801,20 @@ class ObjectiveConfig(Section):
     sentence_permutation_rate: float = number(1.0, 0, 1, of="objectives")
     # share of windows rotated to begin at a random piece
     document_rotation_rate: float = number(0.0, 0, 1, of="objectives")
+    # diffusion: the picture x and the noise e that are mixed at a time t from 0 to 1.
+    # "rectified_flow": (1 - t) x + t e; "linear": sqrt(a) x + sqrt(1 - a) e, with a the product of
+    # 1 - beta over 1000 t steps, where beta rises linearly from 0.0001 to 0.02 (DDPM).
+    noise_schedule: Literal["rectified_flow", "linear"] = value("rectified_flow", of="objectives")
+    # What is predicted of the mixture: "velocity", its slope, e - x in rectified_flow and
+    # sqrt(a) e - sqrt(1 - a) x in linear (Salimans and Ho 2022, arXiv:2202.00512); "epsilon", the
+    # noise; or "sample", the picture.
+    prediction: Literal["velocity", "epsilon", "sample"] = value("velocity", of="objectives")
+    # How the times of training are drawn: "logit_normal", the sigmoid of a normal number, most
+    # often near 1/2 (arXiv:2403.03206); or "uniform".
+    times: Literal["logit_normal", "uniform"] = value("logit_normal", of="objectives")
+    # The share of pictures trained without the target side, so that drawing can be guided by the
+    # difference that it makes (Ho and Salimans 2022, arXiv:2207.12598).
+    condition_dropout: float = rate(0.1, of="objectives")
     # "PART=NAME": train a part of data.train on another objective than `name`, which is what the
     # model is for and what validation measures (multi-task training, Raffel et al. 2020, section
     # 3.5.2). With translate: span_corruption or denoising; with prefix_lm: language_model; with
@@ -1067,6 +1101,10 @@ class EvaluationConfig(Section):
         ("BLEU", "chrF"),
         may_change=("BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"),
     )  # fmt: skip
+    # diffusion: pictures that eval.py draws, each of what the split says of one of its own, and the
+    # work directory of a classifier of such pictures that scores them; None: no such scores.
+    drawn: int = number(1000, 1, 10**6, may_change=True)
+    classifier: str | None = value(None, may_change=True)
     # forecast: rows per season, such as a day of hours; the last one, repeated, is the baseline.
     season: int = number(24, 1, SIZE, may_change=True)
 
@@ -1081,7 +1119,18 @@ class DecodingConfig(Section):
     """
 
     # "beam": beam search, greedy if beam_size is 1; "sample": random hypotheses, see below.
-    search: Literal["beam", "sample"] = value("beam", may_change=("beam", "sample"))
+    # Diffusion models draw pictures, from noise, by solving the equation that their prediction
+    # defines: "euler", one prediction a step; "heun", two, of which the mean counts (Karras et al.
+    # 2022, arXiv:2206.00364); or by its random counterpart, "ancestral", with new noise at each
+    # step (Ho et al. 2020).
+    search: Literal["beam", "sample", "euler", "heun", "ancestral"] = value(
+        "beam", may_change=("beam", "sample", "euler", "heun", "ancestral")
+    )
+    # euler, heun, ancestral: steps from noise to picture
+    sampling_steps: int = number(50, 1, 10_000, of="searches", may_change=True)
+    # euler, heun, ancestral: the prediction is p + guidance (q - p), from q with the target side
+    # and p without; 1: q alone (classifier-free guidance).
+    guidance: float = number(1.0, 0, 1000, of="searches", may_change=True)
     beam_size: int = number(4, 1, 1000, of="searches", may_change=True)  # 1: greedy
     # score = log-probability / penalty; the length counts EOS and not BOS.
     # "gnmt": ((5 + length) / 6)^alpha; "power": length^alpha.
@@ -1110,7 +1159,8 @@ class DecodingConfig(Section):
     # "tree": outputs are well-formed linearised trees with a leaf, XX, for each word of the source,
     # whatever the model predicts (tgt.codec="trees"); "none": no constraint.
     constraint: Literal["none", "tree"] = value("none", may_change=("none", "tree"))
-    num_samples: int = number(1, 1, 10000, of="searches", may_change=True)  # with search="sample"
+    # with search="sample": texts for each source; euler, heun, ancestral: pictures for each text
+    num_samples: int = number(1, 1, 10000, of="searches", may_change=True)
     # of sampling; below 1 favours more probable pieces
     temperature: float = number(1.0, 1e-6, 1000, of="searches", may_change=True)
     # sample among this many most probable pieces; 0: all
@@ -1120,7 +1170,7 @@ class DecodingConfig(Section):
     # sample among the pieces with at least this share of the likeliest one's probability; 0: all
     # (Nguyen et al. 2024, arXiv:2407.01082)
     min_p: float = number(0.0, 0, 1, of="searches", may_change=True)
-    # of sampling; a line's samples depend on it and on the line's number
+    # of sampling and of pictures; a line's samples depend on it and on the line's number
     seed: int = number(0, 0, 2**32 - 1, of="searches", may_change=True)
     # "none": best score first; "chrf", "bleu": minimum Bayes risk first, the hypothesis most like
     # the other beam_size or num_samples ones by that score (Eikema and Aziz 2020), "bleu" of single

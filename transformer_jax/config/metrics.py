@@ -79,7 +79,7 @@ _GREATER = (
 _LESS = (
     "loss", "perplexity", "bits_per_character", "bits_per_byte", "backward_loss",
     "backward_perplexity", "pseudo_perplexity", "next_sentence_loss", "mean_squared_error", "mse",
-    "mae", "crps", "pixel_error",
+    "mae", "crps", "pixel_error", "frechet_distance",
 )  # fmt: skip
 # The same for models that do not translate.
 PREDICTION = {name: Metric(name, name in _GREATER) for name in (*_GREATER, *_LESS)}

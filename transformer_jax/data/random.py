@@ -32,3 +32,16 @@ def random(*numbers: Any) -> np.ndarray:
 def uniform(*numbers: Any) -> np.ndarray:
     """Return a number in [0, 1) for each tuple of integers; see `random`."""
     return (random(*numbers) >> np.uint64(11)) * 2.0**-53
+
+
+def normal(count: int, *numbers: Any) -> np.ndarray:
+    """Return `count` standard normal numbers, float32 [n count], for each tuple of integers, from
+    arrays [n] that broadcast (Box and Muller 1958): two of each 64 random bits.
+    """
+    half = -(-count // 2)
+    bits = random(*(np.asarray(x)[..., None] for x in numbers), np.arange(half))
+    high, low = bits >> np.uint64(32), bits & np.uint64(2**32 - 1)
+    length = np.sqrt(-2 * np.log((high + 0.5) * 2.0**-32))
+    angle = low * (2 * np.pi * 2.0**-32)
+    both = np.concatenate([length * np.cos(angle), length * np.sin(angle)], -1)
+    return both[..., :count].astype(np.float32)

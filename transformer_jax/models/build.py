@@ -14,6 +14,7 @@ from transformer_jax.models.autoencoder import Autoencoder
 from transformer_jax.models.core import Core
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.decomposable import DecomposableAttention
+from transformer_jax.models.diffusion_transformer import DiffusionTransformer
 from transformer_jax.models.elmo import Elmo
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -38,6 +39,7 @@ MODELS: dict[str, type[Core]] = {
     "decomposable_attention": DecomposableAttention,
     "prefix_decoder": PrefixDecoder,
     "autoencoder": Autoencoder,
+    "diffusion_transformer": DiffusionTransformer,
 }
 
 

@@ -16,7 +16,7 @@ from transformer_jax.nn.feedforward import FeedForward
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.norm import make_norm
-from transformer_jax.nn.residual import RESIDUALS
+from transformer_jax.nn.residual import RESIDUALS, under
 from transformer_jax.nn.view import View
 
 
@@ -74,12 +74,16 @@ class Layer(nn.Module):
         train: bool,
         memory: Float[Array, "B S D"] | None = None,
         cross_view: View | None = None,
+        condition: Float[Array, "B D"] | None = None,
     ) -> Float[Array, "B T E"]:
-        """Return the output for whole sequences, given the other sequence's hidden states."""
+        """Return the output for whole sequences, given the other sequence's hidden states, and the
+        condition, a vector for each row, that leads residual connections which read one.
+        """
         keys_values = None if memory is None else self.remember(memory)
-        y, _ = self.self_attention.mix(self.self_attention_residual.read(x), view, train)
-        x = self.self_attention_residual.write(x, y, train)
-        return self._after_mixing(x, view, keys_values, cross_view, train)[0]
+        residual = under(self.self_attention_residual, condition)
+        y, _ = self.self_attention.mix(residual.read(x), view, train)
+        x = residual.write(x, y, train)
+        return self._after_mixing(x, view, keys_values, cross_view, train, condition)[0]
 
     def undo(
         self,
@@ -131,15 +135,17 @@ class Layer(nn.Module):
         memory: KeysValues | None,
         cross_view: View | None,
         train: bool,
+        condition: Array | None = None,
     ) -> tuple[Array, Array | None]:
         assert self.cross == (memory is not None), "a layer with cross-attention needs a memory"
         weights = None
         if memory is not None and cross_view is not None:
-            y = self.cross_attention_residual.read(x)
-            y, weights = self.cross_attention.recall(y, memory, cross_view, train)
-            x = self.cross_attention_residual.write(x, y, train)
-        y = self.feed_forward(self.feed_forward_residual.read(x), train, view.q_seg > 0)
-        return self.feed_forward_residual.write(x, y, train), weights
+            residual = under(self.cross_attention_residual, condition)
+            y, weights = self.cross_attention.recall(residual.read(x), memory, cross_view, train)
+            x = residual.write(x, y, train)
+        residual = under(self.feed_forward_residual, condition)
+        y = self.feed_forward(residual.read(x), train, view.q_seg > 0)
+        return residual.write(x, y, train), weights
 
 
 class CrossLayer(nn.Module):
@@ -191,6 +197,7 @@ class Conformer(Layer):
         train: bool,
         memory: Float[Array, "B S D"] | None = None,
         cross_view: View | None = None,
+        condition: Float[Array, "B D"] | None = None,
     ) -> Float[Array, "B T E"]:
         """See Layer."""
         residual = self.first_feed_forward_residual
@@ -202,7 +209,3 @@ class Conformer(Layer):
         x = self.convolution_residual.write(x, y, train)
         y = self.feed_forward(self.feed_forward_residual.read(x), train, view.q_seg > 0)
         return self.final_norm(self.feed_forward_residual.write(x, y / 2, train))
-
-
-# Names in a pattern whose layers differ from the usual parts.
-LAYERS: dict[str, type[Layer]] = {"conformer": Conformer}

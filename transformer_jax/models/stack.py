@@ -13,7 +13,8 @@ from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.models import reversible
-from transformer_jax.models.layers import LAYERS, Layer
+from transformer_jax.models.joint import Joint, LastJoint
+from transformer_jax.models.layers import Conformer, Layer
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.linear import PRODUCT
 from transformer_jax.nn.norm import make_norm
@@ -184,6 +185,14 @@ def _alone(body: Body, one: Application) -> reversible.Step:
     return lambda x, params: body(x, one._replace(params=params))
 
 
+# Names in a pattern whose layers differ from the usual parts.
+LAYERS: dict[str, type[Layer]] = {
+    "conformer": Conformer,
+    "joint": Joint,
+    "joint_last": LastJoint,
+}
+
+
 class Stack(nn.Module):
     """Layers of the kinds in `pattern`, in turn; `cross` adds attention to a memory."""
 
@@ -213,14 +222,17 @@ class Stack(nn.Module):
         train: bool,
         memory: Float[Array, "B S D"] | None = None,
         cross_view: View | None = None,
+        condition: Float[Array, "B D"] | None = None,
     ) -> Float[Array, "B T D"]:
-        """Return the output for whole sequences: encoding, or teacher forcing."""
+        """Return the output for whole sequences: encoding, or teacher forcing; under a condition
+        of each row, if there is one.
+        """
         view = self.relative_positions(view)
         places = view.q_pos, view.k_pos.shape[1]
         enter = self.sharing.enter(self.config, *places, self.num_layers)
 
         def call(layer: Layer, x: Array, number: Any) -> Array:
-            return layer(enter(x, number), view, train, memory, cross_view)
+            return layer(enter(x, number), view, train, memory, cross_view, condition)
 
         def undo(layer: Layer, x: Array, number: Any) -> Array:
             return layer.undo(x, view, train, memory, cross_view)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
@@ -31,10 +31,11 @@ class Project(nn.Module):
     dtype: jnp.dtype
     use_bias: bool = True
     role: Role | None = None  # of the kernel; a part of one's own may name the map instead
+    start: Callable[..., Array] | None = None  # the kernel's initialiser; None: see above
 
     def setup(self) -> None:
         count = len(self.in_shape)
-        init = named(xavier_uniform(count), *self.names, role=self.role)
+        init = named(self.start or xavier_uniform(count), *self.names, role=self.role)
         self.kernel = parameter(self, "kernel", init, (*self.in_shape, *self.out_shape))
         zeros = named(nn.initializers.zeros, *self.names[count:], role=PLAIN)
         self.bias = parameter(self, "bias", zeros, self.out_shape) if self.use_bias else None

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.dropout import Dropout
+from transformer_jax.nn.modulation import Modulation, modulated
 from transformer_jax.nn.norm import make_norm
 
 
@@ -149,6 +150,45 @@ class Reversible(PostNorm):
         return jnp.concatenate([sum_ - self.dropout(y, train), b], axis=-1)
 
 
+class AdaptiveNorm(PostNorm):
+    """x + gate * dropout(y) with y = sublayer(norm(x) * (1 + scale) + shift): adaLN-Zero (Peebles
+    and Xie 2022, arXiv:2212.09748). Shift, scale and gate are maps of a condition, one for each
+    sequence, that start at zero, and with them the layer as the identity. The norm of the stack's
+    output is the model's, adaptive too.
+    """
+
+    def setup(self) -> None:
+        self.modulation = Modulation(self.config, 3)
+        self.dropout = Dropout(self.config.dropout_rate)
+
+    def under(self, condition: Float[Array, "B D"]) -> "Conditioned":
+        """Return the connection under a condition."""
+        return Conditioned(self.config, self.dropout, *self.modulation(condition))
+
+
+class Conditioned(NamedTuple):
+    """An AdaptiveNorm under a condition."""
+
+    config: ModelConfig
+    dropout: Dropout
+    shift: Float[Array, "B 1 D"]
+    scale: Float[Array, "B 1 D"]
+    gate: Float[Array, "B 1 D"]
+
+    def read(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return modulated(self.config, x, self.shift, self.scale)
+
+    def write(
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], train: bool
+    ) -> Float[Array, "B T D"]:
+        return x + self.gate * self.dropout(y, train)
+
+
+def under(residual: Any, condition: Float[Array, "B D"] | None) -> Any:
+    """Return a residual connection under a condition, if there is one."""
+    return residual if condition is None else residual.under(condition)
+
+
 class Depth(NamedTuple):
     """DeepNorm's constants for one stack."""
 
@@ -174,4 +214,5 @@ RESIDUALS: dict[str, Any] = {
     "reordered_norm": ReorderedNorm,
     "deep_norm": DeepNorm,
     "reversible": Reversible,
+    "adaptive_norm": AdaptiveNorm,
 }

@@ -153,6 +153,7 @@ UNITS: dict[str, dict[str, Unit]] = {
         name: _mean(itemgetter(name)) for name in ("mse", "mae", "crps", "coverage")
     },
     "reconstructions": {"pixel_error": _mean(itemgetter("mse"), np.sqrt)},
+    "drawn": {"accuracy": _share(is_right), "loss": _mean(itemgetter("mse"))},
     "language": _LANGUAGE,
 }  # fmt: skip
 

@@ -56,6 +56,16 @@ def reconstruction_sums(
     return sums._replace(loss=sums.loss + (weight * head).sum().astype(sums.loss.dtype))
 
 
+def diffusion_sums(
+    x: Float[Array, "B S C"],
+    head: None,
+    targets: Float[Array, "B S C"],
+    weight: Float[Array, "B S"],
+) -> Sums:
+    """Return the sums of mean squared errors of vectors."""
+    return _of_numbers(jnp.square(x - targets.astype(x.dtype)).mean(-1), weight)
+
+
 def pointer_sums(
     logits: Float[Array, "B T S"],
     head: Head,
@@ -90,4 +100,5 @@ LOSSES: dict[str, Callable[..., Sums]] = {
     "forecast": forecast_sums,
     "ctc": ctc_sums,
     "pixels": reconstruction_sums,
+    "diffusion": diffusion_sums,
 }

@@ -112,6 +112,39 @@ def _check_recurrent(model: Any, field: str) -> None:
     )
 
 
+def _check_diffusion(model: Any, field: str) -> None:
+    """Reject what does not go with an encoder that a vector of time and condition leads."""
+    has = "architecture='diffusion_transformer'"
+    check(
+        model.residual == "adaptive_norm",
+        f"residual={model.residual!r}: {has} is led by the time, which only 'adaptive_norm' reads; "
+        "choose that",
+    )
+    check(
+        len(model.grid) == 2,
+        f"grid={model.grid}: {has} needs the rows and columns of patches in a picture, as in "
+        "(7, 7)",
+    )
+    check(
+        model.layer_sharing != "universal" and not model.input_norm and model.lora_rank is None,
+        f"layer_sharing={model.layer_sharing!r}, input_norm={model.input_norm}, lora_rank="
+        f"{model.lora_rank}: are for models of texts, not for {has}; leave them at 'none', False "
+        "and None",
+    )
+    check(
+        model.condition != "text" or model.relative_positions == "none",
+        f"relative_positions={model.relative_positions!r}: {has} with condition='text' has a text "
+        "and a picture in one sequence, with no distance between them; set it to 'none'",
+    )
+    last = model.num_encoder_layers - 1
+    kinds = [model.encoder_pattern[i % len(model.encoder_pattern)] for i in range(last)]
+    check(
+        "joint_last" not in kinds,
+        f"encoder_pattern={model.encoder_pattern}: after 'joint_last' the text is not there for "
+        "another layer; name all layers, and that for the last",
+    )
+
+
 # Fields of all models with a table of pieces, dropout and computation.
 _TABLES = ("architecture", "d_model", "dropout_rate", "positions", "embedding_norm",
            "embedding_scale", "compute_dtype")  # fmt: skip
@@ -157,6 +190,10 @@ ARCHITECTURES = {
     ),
     "autoencoder": Architecture(
         vectors=True, reads=("num_codes", "code_width", "commitment"), initializers=("xavier",)
+    ),
+    "diffusion_transformer": Architecture(
+        stacks=("encoder",), vectors=True, rows=True, reads=("condition",),
+        initializers=("xavier",), check=_check_diffusion,
     ),
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ CODECS = {
     "huggingface": Codec(),
     "patches": Codec(
         sources=("arrays", "folders", "tfds"), noun="picture", read_as="pictures",
-        reads=("patch_size",),
+        reads=("patch_size", "pixel_scale"),
     ),
     "series": Codec(sources=("series",), noun="series", read_as="time series"),
     "log_mel": Codec(

@@ -7,7 +7,7 @@ from typing import Any
 from transformer_jax.config.bounds import ELEMENTS, check, default_unless
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.mixers import MIXERS, kinds_of
-from transformer_jax.config.choices.record import Record, check_needs, check_read
+from transformer_jax.config.choices.record import Need, Record, check_needs, check_read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,14 @@ def _check_reversible(model: Any, field: str) -> None:
     )  # fmt: skip
 
 
+def _check_adaptive_norm(model: Any, field: str) -> None:
+    check(
+        model.norm in ("layer_norm", "rms_norm"),
+        f"norm={model.norm!r}: {field}='adaptive_norm' has a norm without parameters, which a "
+        "condition scales and shifts; choose 'layer_norm' or 'rms_norm'",
+    )
+
+
 RESIDUALS = {
     "post_norm": Residual(),
     "pre_norm": Residual(),
@@ -47,6 +55,16 @@ RESIDUALS = {
     "reordered_norm": Residual(),
     "deep_norm": Residual(initializes=True, check=_check_deep_norm),
     "reversible": Residual(check=_check_reversible),
+    "adaptive_norm": Residual(
+        needs=(
+            Need(
+                "architecture",
+                ("diffusion_transformer",),
+                "{has} reads a vector of time and condition, which other models do not have",
+            ),
+        ),
+        check=_check_adaptive_norm,
+    ),
 }
 
 

@@ -97,6 +97,17 @@ def _cell(**known: Any) -> Mixer:
     return Mixer(heads=False, initializers=("xavier",), **known)
 
 
+def _joint(parts: int) -> Mixer:
+    why = "{has} has a text and a picture, which only a diffusion transformer reads"
+    return Mixer(
+        weights="softmax", stacks=("encoder",), rows=True, parts=parts,
+        needs=(
+            Need("architecture", ("diffusion_transformer",), why),
+            Need("condition", ("text",), "{has} has a text beside the picture"),
+        ),
+    )  # fmt: skip
+
+
 _BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax"),
@@ -167,6 +178,8 @@ MIXERS = {
         needs=(Need("residual", ("pre_norm",), "each sublayer of {has} is preceded by a norm"),),
         check=_check_kernel,
     ),
+    "joint": _joint(parts=4),
+    "joint_last": _joint(parts=2),
 }
 SOFTMAX = with_(MIXERS, weights="softmax")
 CELLS = with_(MIXERS, cell="forward")

@@ -13,6 +13,7 @@ class Objective(Record):
     text, vectors: what the target side has if there is no source side: a text whose pieces are
       predicted, or vectors of this codec; None: there are two sides.
     labels: the codec of the target side, if that is no text but says something about one.
+    besides: the codecs that the target side may have besides those of texts.
     translates: whether the target side is a text written from the source side.
     lines: what each line of its files is, if not any text: "words" and as many labels, "texts" in
       pairs, "numbers", "questions" with a text and an answer.
@@ -23,6 +24,7 @@ class Objective(Record):
     likelihood: whether it gives the probability of any text, piece after piece.
     senses: whether its source side may be vectors: pictures or sounds.
     reproduces: whether it writes what it reads, and what files say beside that is ignored.
+    diffuses: whether it predicts what noise hides in values, which a search of values draws.
     symbols: the named pieces that it writes into texts.
     masks: whether pieces are masked, and predicted at their positions.
     prefix: whether a prefix of each row is read in both directions.
@@ -49,6 +51,7 @@ class Objective(Record):
     text: bool = False
     vectors: str | None = None
     labels: str | None = None
+    besides: tuple[str, ...] = ()
     translates: bool = False
     lines: str | None = None
     paired: bool = False
@@ -57,6 +60,7 @@ class Objective(Record):
     likelihood: bool = False
     senses: bool = False
     reproduces: bool = False
+    diffuses: bool = False
     symbols: tuple[str, ...] = ()
     masks: bool = False
     prefix: bool = False

@@ -5,6 +5,7 @@ from typing import Any
 from transformer_jax.config.bounds import check
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.config.choices.objective import Objective
+from transformer_jax.config.choices.pictures import check_diffusion, check_reconstruct
 from transformer_jax.config.choices.record import with_
 
 SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
@@ -85,19 +86,6 @@ def _check_forecast(run: Any, field: str) -> None:
         run.data.batching == "bucket",
         f"data.batching={run.data.batching!r}: a row of objective.name='forecast' is a "
         "window; choose 'bucket'",
-    )
-
-
-def _check_reconstruct(run: Any, field: str) -> None:
-    check(
-        run.src.codec == "patches",
-        f"src.codec={run.src.codec!r}: objective.name={run.objective.name!r} outputs "
-        "what it reads; choose 'patches', as for tgt.codec",
-    )
-    check(
-        run.evaluation.bleu_sentences == 0,
-        f"evaluation.bleu_sentences={run.evaluation.bleu_sentences}: pictures have no BLEU; "
-        "set it to 0, and checkpoint.best_by='loss'",
     )
 
 
@@ -345,7 +333,7 @@ OBJECTIVES = {
         brief="autoencoder",
         method="picture_codes",
         evaluated="reconstructions",
-        check=_check_reconstruct,
+        check=check_reconstruct,
     ),
     "policy": Objective(
         architectures=("encoder",),
@@ -358,6 +346,20 @@ OBJECTIVES = {
         method="classify",
         evaluated="classes",
         check=_check_policy,
+    ),
+    "diffusion": Objective(
+        architectures=("diffusion_transformer",),
+        besides=("classes",),
+        senses=True,
+        diffuses=True,
+        reads=("noise_schedule", "prediction", "times", "condition_dropout"),
+        chooses=False,
+        nats=False,
+        title="A diffusion model of {read}",
+        brief="diffusion model",
+        method="draw",
+        evaluated="drawn",
+        check=check_diffusion,
     ),
 }  # fmt: skip
 OF_TEXT = with_(OBJECTIVES, text=True)

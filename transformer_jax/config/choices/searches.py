@@ -1,11 +1,11 @@
-"""Searches: how a text is found, given a model."""
+"""Searches: how a text is found, or a picture drawn, given a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.config.choices.record import Record, readers
+from transformer_jax.config.choices.record import Record, readers, with_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,11 +16,13 @@ class Search(Record):
     competes: whether the hypotheses of a sentence are chosen from one another at every step; not if
       each is written by itself.
     width: the field that says how many hypotheses of a sentence there are.
+    values: whether it draws values, such as the pixels of a picture, and does not write pieces.
     """
 
     draws: bool
     competes: bool
     width: str
+    values: bool = False
 
 
 SEARCHES = {
@@ -29,7 +31,15 @@ SEARCHES = {
         draws=True, competes=False, width="num_samples",
         reads=("num_samples", "temperature", "top_k", "top_p", "min_p", "seed"),
     ),
+    **{
+        word: Search(
+            draws=True, competes=False, width="num_samples", values=True,
+            reads=("sampling_steps", "guidance", "num_samples", "seed"),
+        )
+        for word in ("euler", "heun", "ancestral")
+    },
 }  # fmt: skip
+OF_VALUES = with_(SEARCHES, values=True)
 SAMPLING = SEARCHES["sample"].reads
 _READERS = readers(SEARCHES)
 # The fields that ask for the likeliest piece at each step, and for one text whatever the search.

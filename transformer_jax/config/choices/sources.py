@@ -36,7 +36,7 @@ SOURCES = {
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),
     "standard_library": Source(made=True, documents=True),
-    "arrays": Source(text=False),
+    "arrays": Source(text=False, reads=("label_texts",)),
     "folders": Source(text=False, reads=("columns", "image_size")),
     "series": Source(text=False),
     "wavs": Source(text=False, reads=("columns", "label_pattern", "label_texts")),

@@ -14,7 +14,7 @@ class Stem(Record):
 
     codecs: the codecs of vectors that it reads; none: pieces.
     rows: whether it needs each source in a row of its own, as it convolves a row.
-    inverted: whether an autoencoder can reconstruct what it reads.
+    inverted: whether an autoencoder can reconstruct what it reads, or a diffusion model predict it.
     """
 
     codecs: tuple[str, ...] = ()
@@ -91,6 +91,11 @@ def check_stem(model: Any) -> None:
         f"stem={model.stem!r}: architecture='autoencoder' reconstructs the vectors it reads; "
         f"choose {either(inverted)}",
     )
+    check(
+        model.architecture != "diffusion_transformer" or model.stem in inverted,
+        f"stem={model.stem!r}: architecture='diffusion_transformer' reads and predicts patches; "
+        f"choose {either(inverted)}",
+    )
     if model.stem != "embedding":
         _check_reader(model)
     check_needs(model, "stem", STEMS, (model.stem,))
@@ -98,7 +103,8 @@ def check_stem(model: Any) -> None:
 
 def check_stem_reads(model: Any) -> None:
     """Reject fields that the stem does not read."""
-    gridded = model.grid_positions != "none" or model.architecture == "prefix_decoder"
+    whole = "prefix_decoder", "diffusion_transformer"
+    gridded = model.grid_positions != "none" or model.architecture in whole
     for name, words in readers(STEMS).items():
         default_unless(
             model.stem in words or (name == "grid" and gridded), model, name,

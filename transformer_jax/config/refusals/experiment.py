@@ -8,6 +8,7 @@ from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.config.choices.mixers import ROWS, SOFTMAX, without_scores
 from transformer_jax.config.choices.objectives import OBJECTIVES, check_word_labels
 from transformer_jax.config.choices.record import with_
+from transformer_jax.config.choices.searches import OF_VALUES
 from transformer_jax.config.metrics import average_count
 from transformer_jax.config.refusals.texts import (
     check_codecs,
@@ -29,6 +30,7 @@ def check_experiment(run: Any) -> None:
         check_windows(run)
     if run.objective.parts:
         check_tasks(run)
+    _check_search(run)
     _check_training(run)
     _check_checkpoints(run)
 
@@ -94,6 +96,17 @@ def _check_model(run: Any) -> None:
         f"model.max_positions={model.max_positions} is below {longest[0]}={longest[1]}"
         ": raise the former or lower the latter",
     )
+
+
+def _check_search(run: Any) -> None:
+    """Reject searches of pieces for models of values, and the other way round."""
+    diffuses, search = run.objective.record.diffuses, f"decoding.search={run.decoding.search!r}"
+    check(
+        run.decoding.record.values == diffuses,
+        f"{search}: objective.name={run.objective.name!r} "
+        + (f"draws pictures; choose {either(OF_VALUES)}" if diffuses else "has pieces, and this "
+           "draws values; choose 'beam' or 'sample'"),
+    )  # fmt: skip
 
 
 def _check_training(run: Any) -> None:

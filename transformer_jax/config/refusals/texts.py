@@ -17,7 +17,9 @@ def check_codecs(run: Any) -> None:
     name, no_text = run.objective.name, with_(CODECS, text=False)
     wanted, allowed = run.objective.record.labels, targets_of(run.objective.kind)
     check(
-        codecs[1] in allowed if wanted else codecs[1] not in no_text,
+        codecs[1] in allowed
+        if wanted
+        else codecs[1] not in no_text or codecs[1] in run.objective.record.besides,
         f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
         + (f"predicts {wanted}; choose {either(allowed)}" if wanted else "has text there; choose "
            f"another codec, or one of the objectives {', '.join(LABELLING)}"),

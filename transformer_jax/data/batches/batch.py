@@ -40,6 +40,7 @@ class Batch(NamedTuple):
     src: Side | None  # encoder input, if any
     tgt: Side | None  # decoder input, already shifted, if any
     targets: dict[str, Target]
+    time: Any = None  # float32 [B], from 0 to 1: of the noise in vectors, if there is any
 
     @property
     def main(self) -> str:

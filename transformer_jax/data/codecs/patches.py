@@ -64,7 +64,8 @@ class Form(NamedTuple):
 
 class Patches(VectorCodec):
     """A picture [H W] or [H W C] of uint8, or several [N H W C], becomes one vector per patch; a
-    model reads them standardised by each channel's mean and standard deviation in training.
+    model reads them standardised by each channel's mean and standard deviation in training, or from
+    -1 to 1: see `config.src.pixel_scale`.
     """
 
     file = "patches{}.json"
@@ -289,6 +290,8 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Patches:
     total, squares = (x.astype(np.int64).sum(0) for x in (pixels, pixels.astype(np.int32) ** 2))
     mean = total / len(pixels)
     deviation = np.maximum(np.sqrt(np.maximum(squares / len(pixels) - mean**2, 0)), 1.0)
+    if source.pixel_scale == "symmetric":  # bytes from 0 to 255 become -1 to 1
+        mean, deviation = (np.full(form.channels, 127.5) for _ in range(2))
     scale = {"mean": mean.round(4).tolist(), "deviation": deviation.round(4).tolist()}
     return Patches(json.dumps(form._asdict() | scale).encode())
 

@@ -10,6 +10,7 @@ import numpy as np
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
+from transformer_jax.data.sources.labelled import text_of
 
 
 def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
@@ -17,7 +18,8 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
 
     In PART.npz the source side is the array that `source_language` names, [n ...], and the target
     side the one that `target_language` names, [n]; if both name the same, there are no labels. If
-    the file also has an array `names`, labels are indices into it, from 0.
+    the file also has an array `names`, labels are indices into it, from 0. Where `label_texts` has
+    entries, a label becomes its text.
 
     Raises:
       UserError: if a file or an array is missing or damaged, or the arrays differ in length.
@@ -43,7 +45,9 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
                 "the other"
             )
         values += list(src)
-        labels += _named(path, tgt, arrays.get("names"))
+        names = _named(path, tgt, arrays.get("names"))
+        texts = {name: text_of(config, name, str(path)) for name in dict.fromkeys(names)}
+        labels += [texts[name] for name in names]
     return values, labels
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from transformer_jax.base.errors import UserError
+from transformer_jax.config import DataConfig
 from transformer_jax.data.scripts import words_in
 
 
@@ -65,3 +66,20 @@ def check_numbers(lines: Sequence[str], place: Callable[[int], str]) -> None:
     for line_number, line in enumerate(lines, 1):
         if number(line) is None:
             raise UserError(f"{place(line_number)}: {line!r} is not a number, such as 3.5")
+
+
+def text_of(config: DataConfig, label: str, place: str) -> str:
+    """Return the text that `label_texts` gives to a label; the label itself if it is empty.
+
+    Raises:
+      UserError: if it has none for this one; `place` says where it is.
+    """
+    texts = config.named("label_texts")
+    if not texts:
+        return label
+    if label not in texts:
+        raise UserError(
+            f"{place}: config.data.label_texts has nothing for the label {label!r}; add "
+            f"{label}=TEXT"
+        )
+    return texts[label]

@@ -15,6 +15,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.sources import webdataset
 from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.sources.labelled import text_of
 
 _PART = re.compile(r"(.+?)\[(\w+):(!?)(.+)\]")
 
@@ -87,7 +88,7 @@ def _take(
     for sample in samples:
         name, content = sample.content(source)
         sounds.append(read(content, name))
-        texts.append(_text_of(config, sample.text(target), sample.place))
+        texts.append(text_of(config, sample.text(target), sample.place))
 
 
 def open_sound(path: str | Path) -> Sound:
@@ -165,19 +166,7 @@ def _matched(config: DataConfig, part: _Part, name: str, place: str) -> str | No
             )
         if (groups[part.group] == part.value) == part.other:
             return None
-    return _text_of(config, groups["label"], place)
-
-
-def _text_of(config: DataConfig, label: str, place: str) -> str:
-    texts = config.named("label_texts")
-    if not texts:
-        return label
-    if label not in texts:
-        raise UserError(
-            f"{place}: config.data.label_texts has nothing for the label {label!r}; add "
-            f"{label}=TEXT"
-        )
-    return texts[label]
+    return text_of(config, groups["label"], place)
 
 
 def _manifest(config: DataConfig, split: str, part: _Part) -> dict[str, str]:
@@ -198,5 +187,5 @@ def _manifest(config: DataConfig, split: str, part: _Part) -> dict[str, str]:
         name, tab, text = line.partition("\t")
         if not tab or name in said:
             raise UserError(f"{path}:{number}: must be NAME.wav, a TAB and the text, one per name")
-        said[name] = _text_of(config, text, f"{path}:{number}")
+        said[name] = text_of(config, text, f"{path}:{number}")
     return said

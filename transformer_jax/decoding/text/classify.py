@@ -48,6 +48,29 @@ def classify(
     return probabilities
 
 
+def features(
+    loaded: Loaded, values: Sequence, tokens_per_batch: int = 4096
+) -> Float[np.ndarray, "n D"]:
+    """Return what a classifier predicts the class of each value from: the input of its last map.
+
+    Raises:
+      UserError: if the model does not predict classes.
+    """
+    if "class" not in loaded.task.predicts:
+        raise loaded.refusal("predicts no class of a text")
+    nothing = Ragged.from_lists([[0]] * len(values))
+    items = loaded.items(encoded(loaded.codecs.src, values), nothing)
+    found: list[Any] = [None] * len(values)
+    for item, row, _ in each_item(_features, loaded, items, tokens_per_batch):
+        found[item] = row[0]
+    return np.stack(found)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _features(model: Model, params: Any, batch: Batch) -> Float[Array, "B T D"]:
+    return model.outputs(params, batch, None)["class"].hidden
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _probabilities(model: Model, params: Any, batch: Batch) -> Float[Array, "B T C"]:
     outputs = model.outputs(params, batch, None)

@@ -30,7 +30,11 @@ from transformer_jax.nn.mixers.kinds import MIXERS
 
 # The searches by their words, in the order of the manual: the `WORDS` of the modules of search/.
 FOUND = found_in(search)
-SEARCHES = {word: FOUND[word] for word in searches.SEARCHES if word in FOUND}
+SEARCHES = {
+    word: FOUND[word]
+    for word, record in searches.SEARCHES.items()
+    if word in FOUND and not record.values
+}
 
 
 def check_n_best(config: DecodingConfig, n_best: int) -> None:

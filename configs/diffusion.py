@@ -1,0 +1,83 @@
+"""Pictures from noise: diffusion transformers, small, from scratch.
+
+    python train.py --config=configs/diffusion.py:mnist --config.data.directory=DIR
+    transformer-jax draw --workdir=runs/diffusion-mnist --guidance=4 --num-samples=10
+    python train.py --config=configs/diffusion.py:mnist_text --config.data.directory=DIR
+    transformer-jax draw --workdir=runs/diffusion-mnist_text --text="a seven" --guidance=4
+
+The directory holds train.npz and validation.npz, each with `images`, bytes [n rows columns] or [n
+rows columns channels], and `labels` [n]; where there is an array `names`, labels index it.
+
+mnist       DiT (Peebles and Xie 2022, arXiv:2212.09748), led by the class of a digit, trained as
+            rectified flow. 28 x 28 pixels, patches of 4: 49 of them.
+mnist_text  MM-DiT (Stable Diffusion 3: Esser et al. 2024, arXiv:2403.03206), led by a caption, "a
+            seven", whose words are a second stream.
+mnist_ddpm  mnist as DDPM: the noise is predicted, over 1,000 steps (Ho et al. 2020,
+            arXiv:2006.11239).
+cifar10     32 x 32 pixels in colour, patches of 2: 256 of them; for a GPU.
+
+Not yet run to the end.
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.config.convert import door
+
+_VARIANTS = "mnist", "mnist_text", "mnist_ddpm", "cifar10"
+_DIGITS = "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
+
+
+def get_config(variant: str = "mnist"):
+    """Return the experiment for a variant: see above."""
+    if variant not in _VARIANTS:
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(_VARIANTS)}")
+    c = door(Experiment())
+    colour = variant == "cifar10"
+    size, rows = (2, 16) if colour else (4, 7)
+    c.model.architecture, c.model.stem = "diffusion_transformer", "linear"
+    c.model.residual, c.model.activation = "adaptive_norm", "gelu_tanh"
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 512, 4
+    c.model.num_encoder_layers = 4
+    c.model.grid, c.model.grid_positions = (rows, rows), "sinusoidal"
+    c.model.positions = "none"
+    c.model.embedding_scale, c.model.dropout_rate = False, 0.0
+    if colour:
+        c.model.d_model, c.model.d_ff, c.model.num_heads = 384, 1536, 6
+        c.model.num_encoder_layers = 12
+        c.model.compute_dtype = "bfloat16"
+
+    c.objective.name = "diffusion"
+    c.src.codec, c.src.patch_size, c.src.pixel_scale = "patches", size, "symmetric"
+    c.tgt.codec = "classes"
+    c.tokenizer.joint = False
+    c.data.source = "arrays"
+    c.data.source_language, c.data.target_language = "images", "labels"
+    c.data.directory = "data/cifar10" if colour else "data/mnist"
+    c.data.how_to_get = "write train.npz and validation.npz with `images` and `labels`"
+    c.data.test = ("validation",)
+    c.data.max_length = rows * rows
+    c.data.tokens_per_batch = (256 if colour else 64) * rows * rows
+    c.data.num_buckets = 1
+    if colour:
+        c.data.augment = ("flip",)
+    if variant == "mnist_text":
+        c.model.condition = "text"
+        c.model.encoder_pattern = ("joint",) * 3 + ("joint_last",)
+        c.model.query_key_norm = "per_head"
+        c.tgt.codec, c.tokenizer.vocab_size = "words", 4 + 11
+        c.data.label_texts = tuple(f"{i}=a {name}" for i, name in enumerate(_DIGITS))
+    if variant == "mnist_ddpm":
+        c.objective.noise_schedule, c.objective.prediction = "linear", "epsilon"
+        c.objective.times = "uniform"
+
+    c.optimizer.schedule = "cosine"
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 200
+    c.optimizer.b2 = 0.99
+    c.training.steps = 20_000 if colour else 4000
+    c.training.label_smoothing = 0.0
+    c.training.ema_decay = 0.999
+    c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
+    c.checkpoint.best_by = "loss"
+    c.evaluation.checkpoint = "last"  # the loss of validation says little of what is drawn
+    c.evaluation.bleu_sentences = 0
+    c.decoding.search = "ancestral" if variant == "mnist_ddpm" else "euler"
+    return c
