@@ -72,7 +72,7 @@ def draw(loaded: Loaded, said: Sequence[str], decoding: DecodingConfig) -> Itera
 
 def _encoded(codec: Codec, said: Sequence[str]) -> list[list[int]]:
     """Return the pieces of texts; none of an empty one."""
-    found = []
+    pieces: list[list[int]] = []
     unknown = codec.special.get("unk")
     for text in said:
         ids = codec.encode([text])[0] if text else []
@@ -80,8 +80,8 @@ def _encoded(codec: Codec, said: Sequence[str]) -> list[list[int]]:
             raise UserError(
                 f"text {text!r}: has words that the captions of training never had; use theirs"
             )
-        found.append([int(i) for i in ids])
-    return found
+        pieces.append([int(i) for i in ids])
+    return pieces
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
@@ -120,10 +120,10 @@ def predictor(
         pos = jnp.broadcast_to(jnp.arange(z.shape[1])[None], z.shape[:2])
         src = Side(z, pos, jnp.ones_like(pos))
         when = jnp.broadcast_to(time.astype(z.dtype), z.shape[:1])
-        found = model.outputs(params, Batch(src, said, {}, when), None)["diffusion"].logits()
+        predicted = model.outputs(params, Batch(src, said, {}, when), None)["diffusion"].logits()
         if guidance is None:
-            return found
-        one, other = found[:rows], found[rows:]
+            return predicted
+        one, other = predicted[:rows], predicted[rows:]
         return other + guidance * (one - other)
 
     return predict
@@ -135,13 +135,13 @@ def losses(loaded: Loaded, pictures: Ragged, said: Sequence[str]) -> Float[np.nd
     """
     assert loaded.objective.record.diffuses
     items = loaded.items(pictures, Ragged.from_lists(loaded.codecs.tgt.encode(said)))
-    found = np.zeros(len(said))
+    errors = np.zeros(len(said))
     length = int(pictures.lengths.max())
     for shape, placement in fixed_batches(items, [length], ROWS * length, 1):
         batch = loaded.task.examples(items, placement, *shape)
         each = np.asarray(_losses(loaded.model, loaded.params, batch))
-        found[placement.pairs] = each[placement.rows]
-    return found
+        errors[placement.pairs] = each[placement.rows]
+    return errors
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -64,10 +64,10 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
                        "of such pictures to have those that are drawn scored")  # fmt: skip
     else:
         labels = _labels(experiment.data.named("label_texts"), said)
-        found, lines, rights = judged(
+        judgement, lines, rights = judged(
             load(experiment.evaluation.classifier), pictures, real, labels, drawn
         )
-        scores, details = scores | found, details + lines
+        scores, details = scores | judgement, details + lines
         rows = [row | right for row, right in zip(rows, rights, strict=True)]
     for place in spread(count, _SHOWN):
         read = rows[place].get("hypothesis")
@@ -122,17 +122,17 @@ def judged(
         "frechet_distance": frechet_distance(ours, first),
         "real_frechet_distance": frechet_distance(second, first),
     }
-    found: dict[str, dict[str, Any]] = {
+    scores: dict[str, dict[str, Any]] = {
         name: {"value": value, "signature": drawn} for name, value in values.items()
     }
-    found["accuracy"]["interval"] = ends
+    scores["accuracy"]["interval"] = ends
     lines = [
         f"accuracy = {values['accuracy']:.2f} % ({sum(each)} of {count}), 95 % interval "
         f"{ends[0]:.1f} to {ends[1]:.1f} %; of real pictures {values['real_accuracy']:.2f} %",
         f"Frechet distance = {values['frechet_distance']:.3f}; between real pictures "
         f"{values['real_frechet_distance']:.3f}",
     ]
-    return found, lines, rows
+    return scores, lines, rows
 
 
 def frechet_distance(

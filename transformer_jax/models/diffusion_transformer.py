@@ -91,9 +91,9 @@ class DiffusionTransformer(Network):
         view = self_view(pos, seg, "all", single=self.single and self.config.condition == "class")
         x = self.encoder(self.dropout(x, train), view, train, condition=condition)
         x = x[:, -jnp.asarray(src.pos).shape[1] :]
-        found: Any = at_least_float32(self.vectors(self.last_norm(x, condition)))
+        predicted: Any = at_least_float32(self.vectors(self.last_norm(x, condition)))
         nothing: Any = None
-        return {"diffusion": Predicted(found, nothing)}
+        return {"diffusion": Predicted(predicted, nothing)}
 
     def _embedded(self, tgt: Side) -> Float[Array, "B T D"]:
         return self.text_embedding(jnp.asarray(tgt.inputs))

@@ -61,8 +61,8 @@ def points_of(config: ObjectiveConfig, steps: int) -> Point:
 
 def _parts(predict: Predict, z: Array, at: Point) -> tuple[Array, Array]:
     """Return the value and the noise in a mixture."""
-    found, way = predict(z, jnp.asarray(at.time)), at.back
-    return way.xz * z + way.xp * found, way.ez * z + way.ep * found
+    predicted, way = predict(z, jnp.asarray(at.time)), at.back
+    return way.xz * z + way.xp * predicted, way.ez * z + way.ep * predicted
 
 
 def euler(predict: Predict, z: Array, at: Point, to: Point, noise: Noise) -> Array:

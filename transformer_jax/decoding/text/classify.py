@@ -60,10 +60,10 @@ def features(
         raise loaded.refusal("predicts no class of a text")
     nothing = Ragged.from_lists([[0]] * len(values))
     items = loaded.items(encoded(loaded.codecs.src, values), nothing)
-    found: list[Any] = [None] * len(values)
+    vectors: list[Any] = [None] * len(values)
     for item, row, _ in each_item(_features, loaded, items, tokens_per_batch):
-        found[item] = row[0]
-    return np.stack(found)
+        vectors[item] = row[0]
+    return np.stack(vectors)
 
 
 @functools.partial(jax.jit, static_argnums=0)
