@@ -45,12 +45,14 @@ SLOW = (
     "decoding/test_streaming.py",
     "evaluation/test_moves.py", "export/test_stablehlo.py",
     "decoding/test_long_lines.py", "decoding/test_sampling.py", "decoding/test_stream.py",
-    "decoding/test_top.py", "decoding/test_translate.py", "experiments/test_plan.py",
+    "decoding/test_top.py", "decoding/test_translate.py", "decoding/test_values.py",
+    "experiments/test_plan.py",
     "e2e/", "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",
     "server/", "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
     "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
-    "test_classifier.py", "test_inputs.py", "test_parts.py", "test_span_corruption.py",
+    "test_classifier.py",
+    "test_diffusion.py", "test_inputs.py", "test_parts.py", "test_span_corruption.py",
     "test_tour.py", "test_translate_cli.py", "test_understanding.py", "training/",
 )  # fmt: skip
 # Test files that see all 8 devices. Others see one: a program for eight takes much longer to
@@ -61,6 +63,7 @@ ALL_DEVICES = (
     "nn/test_dropout.py",
     "experiments/test_collectives.py",
     "sharding/test_gpu_forms.py", "sharding/test_kinds.py", "sharding/test_meshes.py",
+    "sharding/test_two_streams.py",
     "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
     "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip

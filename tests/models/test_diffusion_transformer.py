@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from flax.linen import unbox
 from tiny import MODEL, random_params
 
 from transformer_jax.data.batches.batch import Batch, Side
@@ -97,8 +98,6 @@ def test_an_untrained_model_predicts_zero(name):
     params = jax.jit(lambda key: init_params(build(CONFIGS[name], CHANNELS, CLASSES), key))(
         jax.random.key(0)
     )
-    from flax.linen import unbox
-
     params = unbox(params)
     model = build(CONFIGS[name], CHANNELS, CLASSES, predicts=("diffusion",)), params
     assert not predicted(model, batch_of(said(name))).any()
