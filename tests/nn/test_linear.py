@@ -79,3 +79,19 @@ def test_parameters_of_the_wrong_shape_are_rejected():
     for wrong in ({"kernel": kernel[:, :1], "bias": bias}, {"kernel": kernel, "bias": bias[:1]}):
         with pytest.raises(ScopeParamShapeError, match=r"\(1, 3\)|\(8, 1, 3\)"):
             module.apply({"params": wrong}, x)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_one_vector_per_row_has_gradients_through_several_output_axes(dtype):
+    """As a condition has, in any precision: a CPU flattens only float32."""
+    one = Project((8,), (2, 3), ("embed", None, "features"), jnp.dtype(dtype))
+    x, kernel = (
+        jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(4, 8), (8, 2, 3)])
+    )
+
+    def total(kernel):
+        params = {"kernel": kernel, "bias": jnp.zeros((2, 3))}
+        return one.apply({"params": params}, x).astype(jnp.float32).sum()
+
+    expected = jnp.broadcast_to(x.sum(0)[:, None, None], kernel.shape)
+    np.testing.assert_allclose(jax.jit(jax.grad(total))(kernel), expected, rtol=0.05, atol=0.05)

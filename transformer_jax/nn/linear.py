@@ -161,7 +161,7 @@ def _backward(in_axes: int, operands, gradient):
     out_axes = range(outer, gradient.ndim)
     axes = out_axes, range(in_axes, kernel.ndim)
     dx = _dot(gradient, kernel.astype(x.dtype), *axes, written(x.dtype))
-    if on_cpu() and x.ndim == 2 and x.shape[1] > gradient.shape[1]:
+    if on_cpu() and x.ndim == gradient.ndim == 2 and x.shape[1] > gradient.shape[1]:
         # A CPU computes matrices that are taller than wide at half the speed of others.
         dkernel = jax.lax.optimization_barrier(_dot(gradient, x, (0,), (0,))).T
     else:
