@@ -1,31 +1,64 @@
-"""transformer-jax export [--to=ctranslate2 | huggingface | stablehlo] --workdir=DIR --output=OUT"""
+"""transformer-jax export [--to=FORMAT] --workdir=DIR --output=OUT"""
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from transformer_jax.base.disk import write_text, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import WORKDIR, Parser
+from transformer_jax.config import Experiment
 from transformer_jax.runs.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
 
-# Options of one engine.
-_OF = {
-    "quantization": "ctranslate2", "family": "huggingface", "length": "stablehlo",
-    "max_tokens": "stablehlo", "platforms": "stablehlo",
-}  # fmt: skip
+
+class Format(NamedTuple):
+    """A kind of directory that is written for an engine.
+
+    write: takes the experiment and the arguments; returns the trained model, and the engine as the
+      README.md describes it.
+    options: those that no other format has.
+    """
+
+    write: Callable[[Experiment, argparse.Namespace], tuple[Any, Any]]
+    options: tuple[str, ...] = ()
 
 
 def main(argv: Sequence[str]) -> int:
     """Write a trained model for another engine, and return the exit code."""
-    parser = Parser("Write a trained model for another engine.")
+    arguments = _parser().parse_args(list(argv))
+    for name, format in FORMATS.items():
+        for option in format.options:
+            value = getattr(arguments, option)
+            if name != arguments.to and value != _parser().get_default(option):
+                shown = option.replace("_", "-")
+                raise UserError(f"--{shown}={value}: is for --to={name}; leave it out")
+
+    from transformer_jax.reports import card
+
+    stated = card.Stated(
+        arguments.license, arguments.data_license, _listed(arguments.language),
+        _listed(arguments.datasets),
+    )  # fmt: skip
+    card.check(stated)
+    workdir = WorkDir(arguments.workdir)
+    trained, engine = FORMATS[arguments.to].write(workdir.experiment(), arguments)
+    _describe(workdir, trained, engine, arguments, stated)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "Write a trained model for another engine, with a README.md for the Hugging Face Hub."
+    )
     parser.add_argument(
         "--to",
         "--format",
         default="ctranslate2",
-        choices=tuple(ENGINES),
+        choices=tuple(FORMATS),
         help="ctranslate2 (default), huggingface or stablehlo",
     )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
@@ -54,22 +87,41 @@ def main(argv: Sequence[str]) -> int:
         "limit of positions",
     )  # fmt: skip
     parser.add_argument("--platforms", default="cpu,cuda,tpu", help="stablehlo: comma-separated")
-    arguments = parser.parse_args(list(argv))
-    for name, engine in _OF.items():
-        value = getattr(arguments, name)
-        if engine != arguments.to and value != parser.get_default(name):
-            option = name.replace("_", "-")
-            raise UserError(f"--{option}={value}: is for --to={engine}; leave it out")
-    ENGINES[arguments.to](arguments)
-    return 0
+    for name, example, what in (
+        ("license", "apache-2.0", "licence of the model, by the Hub's name for it"),
+        ("data-license", "cc-by-4.0", "licence of the data that it was trained on"),
+        ("language", "de,en", "languages, by their ISO 639 codes"),
+        ("datasets", "wmt/wmt14", "data sets that it was trained on, by their names on the Hub"),
+    ):
+        parser.add_argument(
+            f"--{name}", default="", metavar=example.upper(), help=f"README.md: {what}"
+        )
+    return parser
 
 
-def _huggingface(arguments: argparse.Namespace) -> None:
-    experiment = WorkDir(arguments.workdir).experiment()
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
+
+def _describe(
+    workdir: WorkDir, trained: Any, engine: Any, arguments: argparse.Namespace, stated: Any
+) -> None:
+    """Write README.md."""
+    from transformer_jax.reports import card, runs
+
+    experiment, place = trained.experiment, arguments.output.absolute()
+    checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
+    run = runs.Run(workdir.path.name, workdir, experiment, checkpoint)
+    with writing(str(place / "README.md"), place):
+        write_text(place / "README.md", card.card(trained, run, place.name, engine, stated))
+
+
+def _huggingface(experiment: Experiment, arguments: argparse.Namespace) -> tuple[Any, Any]:
     from transformer_jax.api import load
+    from transformer_jax.export import programs
     from transformer_jax.export.huggingface import directory, settings
     from transformer_jax.models import lora
+    from transformer_jax.reports.card import Engine
 
     settings.refuse(experiment)
     predicted, kind = settings.predicted(experiment), arguments.family
@@ -78,18 +130,20 @@ def _huggingface(arguments: argparse.Namespace) -> None:
     family = directory.export(
         trained.experiment, trained.params, trained.tokenizers, arguments.output, kind
     )
-    place = str(arguments.output.absolute())
+    auto, place = directory.auto_class(family), arguments.output.absolute()
     print(f"written to {place} as {family.model_type}; in Python:")
-    print(f"    tokenizer = transformers.AutoTokenizer.from_pretrained({place!r})")
-    print(f"    transformers.{directory.auto_class(family)}.from_pretrained({place!r})")
+    print(f"    tokenizer = transformers.AutoTokenizer.from_pretrained({str(place)!r})")
+    print(f"    transformers.{auto}.from_pretrained({str(place)!r})")
+    program = programs.transformers(place.name, auto)
+    return trained, Engine("transformers", (family.model_type, "safetensors"), program)
 
 
-def _ctranslate2(arguments: argparse.Namespace) -> None:
-    experiment = WorkDir(arguments.workdir).experiment()
-
+def _ctranslate2(experiment: Experiment, arguments: argparse.Namespace) -> tuple[Any, Any]:
     from transformer_jax.api import load
+    from transformer_jax.export import programs
     from transformer_jax.export.ctranslate2 import directory, search_options, settings
     from transformer_jax.models import lora
+    from transformer_jax.reports.card import Engine
 
     settings.refuse_objective(experiment.objective)
     settings.refuse(lora.without(experiment.model))
@@ -114,13 +168,15 @@ def _ctranslate2(arguments: argparse.Namespace) -> None:
     print("    pieces = sentencepiece.SentencePieceProcessor("
           f"{place + '/' + file!r}).encode({text}, out_type=str)")  # fmt: skip
     print(f"    ctranslate2.{call}{', '.join(f'{k}={v!r}' for k, v in given.items())})")
+    program = programs.ctranslate2(arguments.output.absolute().name, two_sided, given)
+    tags = () if arguments.quantization == "float32" else (arguments.quantization,)
+    return trained, Engine("ctranslate2", tags, program)
 
 
-def _stablehlo(arguments: argparse.Namespace) -> None:
-    experiment = WorkDir(arguments.workdir).experiment()
-
+def _stablehlo(experiment: Experiment, arguments: argparse.Namespace) -> tuple[Any, Any]:
     from transformer_jax.api import load
-    from transformer_jax.export import stablehlo
+    from transformer_jax.export import programs, stablehlo
+    from transformer_jax.reports.card import Engine
 
     stablehlo.refuse(experiment)
     trained = load(arguments.workdir, arguments.checkpoint)
@@ -130,6 +186,12 @@ def _stablehlo(arguments: argparse.Namespace) -> None:
     )  # fmt: skip
     place = arguments.output.absolute()
     print(f"written to {place}; {place / 'README.json'} describes how to call the programs")
+    program = programs.stablehlo(place.name, len(trained.experiment.model.stacks))
+    return trained, Engine("jax", ("stablehlo",), program)
 
 
-ENGINES = {"ctranslate2": _ctranslate2, "huggingface": _huggingface, "stablehlo": _stablehlo}
+FORMATS = {
+    "ctranslate2": Format(_ctranslate2, options=("quantization",)),
+    "huggingface": Format(_huggingface, options=("family",)),
+    "stablehlo": Format(_stablehlo, options=("length", "max_tokens", "platforms")),
+}

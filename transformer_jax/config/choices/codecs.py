@@ -1,6 +1,7 @@
 """Codecs: how one side's values become ids or vectors."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformer_jax.config.bounds import default_unless
@@ -20,6 +21,7 @@ class Codec(Record):
     classes: whether it can stand for "classes": of several right ones, or from a fixed list.
     trees: whether its pieces are the brackets of trees.
     chess: whether its texts are chess positions.
+    tasks: the Hugging Face Hub's names of tasks of text, and those of the same with these values.
     """
 
     sources: tuple[str, ...] = ()
@@ -31,6 +33,7 @@ class Codec(Record):
     classes: bool = False
     trees: bool = False
     chess: bool = False
+    tasks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def vectors(self) -> bool:
@@ -61,11 +64,14 @@ CODECS = {
     "patches": Codec(
         sources=("arrays", "folders", "tfds"), noun="picture", read_as="pictures",
         reads=("patch_size", "pixel_scale"),
+        tasks={"translation": "image-to-text", "text-classification": "image-classification"},
     ),
     "series": Codec(sources=("series",), noun="series", read_as="time series"),
     "log_mel": Codec(
         sources=("wavs",), noun="sound", read_as="sounds", sound=True,
         reads=("sample_rate", "n_fft", "hop_length", "num_mels"),
+        tasks={"translation": "automatic-speech-recognition",
+               "text-classification": "audio-classification"},
     ),
 }  # fmt: skip
 VECTORS = with_(CODECS, vectors=True)

@@ -41,6 +41,7 @@ class Objective(Record):
     title: the model in reports, "A classifier of {read}"; brief: the same in a notebook.
     method: what to call for a prediction, if not `translate` or `generate`.
     evaluated: the module of evaluation/ that scores it, and so the units of its scores.
+    task: the Hugging Face Hub's name of what it does with text, if it has one.
     also: of a language model: what else its scores have: "backward", of the pieces before others;
       "pseudo", of pieces masked one at a time; "next_sentence".
     counted: of the pieces of a language model: which count in a score.
@@ -76,6 +77,7 @@ class Objective(Record):
     brief: str | None = None
     method: str | None = None
     evaluated: str
+    task: str | None = None
     also: str | None = None
     counted: str = "each once"
     predicts: str = "predicts no text"

@@ -103,6 +103,7 @@ OBJECTIVES = {
         beside=("span_corruption", "denoising"),
         title="A translator",
         evaluated="run",
+        task="translation",
     ),
     "language_model": Objective(
         architectures=("decoder",),
@@ -114,6 +115,7 @@ OBJECTIVES = {
         joins=True,
         title="A language model",
         evaluated="language",
+        task="text-generation",
     ),
     "prefix_lm": Objective(
         architectures=("decoder",),
@@ -124,6 +126,7 @@ OBJECTIVES = {
         beside=("language_model",),
         title="A translator",
         evaluated="run",
+        task="translation",
     ),
     "text_prefix_lm": Objective(
         architectures=("decoder",),
@@ -134,6 +137,7 @@ OBJECTIVES = {
         joins=True,
         title="A language model",
         evaluated="language",
+        task="text-generation",
         counted=_REST,
         predicts=_CONTINUES,
     ),
@@ -169,6 +173,7 @@ OBJECTIVES = {
         least=(2, "BOS and a piece"),
         title="A masked language model",
         evaluated="language",
+        task="fill-mask",
         counted="masked as in validation",
         predicts="predicts pieces from those on both sides",
     ),
@@ -184,6 +189,7 @@ OBJECTIVES = {
         least=_PAIR,
         title="A masked language model",
         evaluated="language",
+        task="fill-mask",
         counted="masked as in validation",
         predicts="predicts pieces from those on both sides",
     ),
@@ -226,6 +232,7 @@ OBJECTIVES = {
         least=(2, "a piece that is read and one that is written"),
         title="A language model",
         evaluated="language",
+        task="text-generation",
         counted=f"{_REST}, with EOS",
         predicts=_CONTINUES,
     ),
@@ -240,6 +247,7 @@ OBJECTIVES = {
         brief="tagger",
         method="tag",
         evaluated="tags",
+        task="token-classification",
         check=check_word_labels,
     ),
     "answer": Objective(
@@ -256,6 +264,7 @@ OBJECTIVES = {
         brief="reader",
         method="answer",
         evaluated="answers",
+        task="question-answering",
     ),
     "regress": Objective(
         architectures=_READERS,
@@ -271,6 +280,7 @@ OBJECTIVES = {
         brief="regression",
         method="value",
         evaluated="values",
+        task="text-classification",
     ),
     "classify": Objective(
         architectures=_READERS,
@@ -284,6 +294,7 @@ OBJECTIVES = {
         brief="classifier",
         method="classify",
         evaluated="classes",
+        task="text-classification",
     ),
     "classify_pairs": Objective(
         architectures=("encoder", "decomposable_attention"),
@@ -298,6 +309,7 @@ OBJECTIVES = {
         brief="classifier of pairs",
         method="classify",
         evaluated="classes",
+        task="text-classification",
     ),
     "forecast": Objective(
         architectures=("encoder",),
@@ -310,6 +322,7 @@ OBJECTIVES = {
         brief="forecaster",
         method="forecast",
         evaluated="forecasts",
+        task="time-series-forecasting",
         check=_check_forecast,
     ),
     "ctc": Objective(
@@ -320,6 +333,7 @@ OBJECTIVES = {
         chooses=False,
         title="A translator",
         evaluated="run",
+        task="translation",
         check=_check_ctc,
     ),
     "reconstruct": Objective(
