@@ -59,7 +59,7 @@ def _parser() -> Parser:
         "--format",
         default="ctranslate2",
         choices=tuple(FORMATS),
-        help="ctranslate2 (default), huggingface or stablehlo",
+        help="ctranslate2 (default), huggingface, gguf (llama.cpp) or stablehlo",
     )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument(
@@ -75,6 +75,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--family",
         help="huggingface: opt, mistral ..., where several can represent the model",
+    )
+    parser.add_argument(
+        "--dtype", default="float32", help="gguf: matrices in float32 (default), float16, bfloat16"
     )
     parser.add_argument(
         "--length", type=int, metavar="N",
@@ -190,8 +193,27 @@ def _stablehlo(experiment: Experiment, arguments: argparse.Namespace) -> tuple[A
     return trained, Engine("jax", ("stablehlo",), program)
 
 
+def _gguf(experiment: Experiment, arguments: argparse.Namespace) -> tuple[Any, Any]:
+    from transformer_jax.api import load
+    from transformer_jax.export import programs
+    from transformer_jax.export.gguf import directory
+    from transformer_jax.reports.card import Engine
+
+    directory.refuse(experiment)
+    trained = load(arguments.workdir, arguments.checkpoint)
+    place = directory.export(
+        trained.experiment, trained.params, trained.tokenizers, arguments.output,
+        arguments.dtype, arguments.license,
+    )  # fmt: skip
+    print(f"written to {place.absolute()}; to continue a text:")
+    print(f"    llama-cli -m {place.absolute()} -no-cnv -p TEXT")
+    program = programs.llama_cpp(arguments.output.absolute().name, place.name)
+    return trained, Engine("llama.cpp", ("gguf",), program)
+
+
 FORMATS = {
     "ctranslate2": Format(_ctranslate2, options=("quantization",)),
     "huggingface": Format(_huggingface, options=("family",)),
+    "gguf": Format(_gguf, options=("dtype",)),
     "stablehlo": Format(_stablehlo, options=("length", "max_tokens", "platforms")),
 }

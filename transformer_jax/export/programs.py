@@ -69,3 +69,13 @@ parameters = load_file(f"{{directory}}/{{described['parameters']}}")
 ids = np.array([[1, 2]], np.int32)  # pieces of a text
 print(jax.export.deserialize(bytearray(forward)).call(parameters, {ids}))
 """
+
+
+def llama_cpp(directory: str, file: str) -> str:
+    """Return a program for a directory with a GGUF file."""
+    return f"""\
+from llama_cpp import Llama
+
+model = Llama("{directory}/{file}", verbose=False)
+print(model.create_completion("A", max_tokens=20, temperature=0.0)["choices"][0]["text"])
+"""

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,28 +37,36 @@ def family_of(
     Raises:
       UserError: if there is none; names a field that the closest one does not support.
     """
-    return _expressible(config, predicts, kind)[0]
+    return expressible(config, predicts, kind)[0]
 
 
-def _expressible(
-    config: ModelConfig, predicts: tuple[str, ...], kind: str | None
+def expressible(
+    config: ModelConfig,
+    predicts: tuple[str, ...],
+    kind: str | None = None,
+    families: Sequence[Family] = tuple(FAMILIES.values()),
 ) -> tuple[Family, ModelConfig]:
-    """Return a model as a family can express it: if none scales its embedding, the scale becomes a
-    part of the table.
+    """Return the first of the families that can express the model, and the model as it does: if
+    none scales its embedding, the scale becomes a part of the table.
+
+    Raises:
+      UserError: if there is none; names a field that the closest one does not support.
     """
     try:
-        return _first_family(config, predicts, kind), config
+        return _first_family(config, predicts, kind, families), config
     except UserError:
         folded = tensors.folded(config)
         if folded == config:
             raise
         with contextlib.suppress(UserError):
-            return _first_family(folded, predicts, kind), folded
+            return _first_family(folded, predicts, kind, families), folded
         raise
 
 
-def _first_family(config: ModelConfig, predicts: tuple[str, ...], kind: str | None) -> Family:
-    families = [family for family in FAMILIES.values() if family.predicts == predicts]
+def _first_family(
+    config: ModelConfig, predicts: tuple[str, ...], kind: str | None, families: Sequence[Family]
+) -> Family:
+    families = [family for family in families if family.predicts == predicts]
     families = [family for family in families if kind in (None, family.model_type)]
     if not families:
         raise UserError(
@@ -92,7 +100,7 @@ def export(
     if output.exists():
         raise UserError(f"--output={output}: already exists; name a new directory")
     settings.refuse(experiment)
-    family, model = _expressible(experiment.model, settings.predicted(experiment), kind)
+    family, model = expressible(experiment.model, settings.predicted(experiment), kind)
     if model != experiment.model:
         params = tensors.fold(experiment.model, params)
         experiment = replace(experiment, model=model)

@@ -89,6 +89,7 @@ class Family(NamedTuple):
     drops: tuple[str, ...] = ()  # suffixes of tensor names that hold no parameters
     layout: Layout = Layout()
     others: tuple[str, ...] = ()  # prefixes, after `prefix`, of other heads on the same body
+    engine: str = "Hugging Face"  # whose family it is
 
     @property
     def supported(self) -> Allowed:
@@ -122,7 +123,7 @@ class Family(NamedTuple):
 def refuse(family: Family, config: ModelConfig) -> None:
     """Raise a UserError that names the first choice that the family cannot express, if any."""
     supported = family.supported
-    name = f"the export to Hugging Face as {family.model_type!r}"
+    name = f"the export to {family.engine} as {family.model_type!r}"
     for field, value in refused(config, supported).items():
         raise UserError(
             f"config.model.{field}={value!r}: {name} does not support such a model; it supports "
@@ -168,7 +169,7 @@ def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
         if place.setdefault(last, value) != value:
             raise UserError(
                 f"config.model.{word.field}={getattr(config, word.field)!r}: "  # type: ignore[union-attr]
-                f"{family.model_type!r} of Hugging Face supports it only with another value of "
+                f"{family.model_type!r} of {family.engine} supports it only with another value of "
                 f"{name}={place[last]!r} in config.json"
             )
     return found

@@ -87,8 +87,8 @@ def to_tensors(family: Family, params: Any) -> Tensors:
         if paths[0].endswith("table"):
             if not all(np.array_equal(parts[0], part) for part in parts):
                 raise UserError(
-                    f"{' and '.join(paths)}: differ, but {family.model_type!r} of Hugging Face has "
-                    "a single table for them"
+                    f"{' and '.join(paths)}: differ, but {family.model_type!r} of {family.engine} "
+                    "has a single table for them"
                 )
             whole = parts[0]
         else:

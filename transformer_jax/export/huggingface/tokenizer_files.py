@@ -14,7 +14,7 @@ from transformer_jax.data.codecs.spm_pair import described
 Words = Mapping[str, Any]
 _NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 # Qwen's cut of a text into words, and that of families with Unicode's composed form before GPT-2's.
-_QWEN = (
+QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -176,7 +176,7 @@ def _byte_level(directory: Path, words: Words) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=before)
     if kind in ("qwen2", "qwen3"):
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-            pre_tokenizers.Split(Regex(_QWEN), "isolated"),
+            pre_tokenizers.Split(Regex(QWEN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=before, use_regex=False),
         ])  # fmt: skip
     tokenizer.decoder = decoders.ByteLevel()

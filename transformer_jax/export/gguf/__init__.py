@@ -1,0 +1,1 @@
+"""Export to GGUF, the files of llama.cpp."""
