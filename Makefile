@@ -6,7 +6,6 @@ BIN := .venv/bin
 # Modules are byte-compiled on first import, as most are never imported; .venv keeps the result.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -q --no-compile -c constraints.txt
-DEMO := runs/demo
 # Tests in a file share compiled programs: each file runs in one of two processes, slow files first.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -28,16 +27,7 @@ setup: .venv/dev
 
 # Train on spelled-out numbers, score unseen ones, translate five.
 demo: setup
-	$(BIN)/python train.py --config=configs/spelled_numbers.py --workdir=$(DEMO)
-	$(BIN)/python eval.py --workdir=$(DEMO)
-	@echo
-	@for number in zwölf siebenundachtzig dreihunderteinundzwanzig neunzehntausendacht \
-	  'vier Millionen fünfhunderttausendsechs'; do echo "$$number"; done > $(DEMO)/five.de
-	@$(BIN)/transformer-jax translate --workdir=$(DEMO) < $(DEMO)/five.de | paste -d '\n' $(DEMO)/five.de - \
-	  | sed 'n; s/^/    -> /'
-	@echo
-	@echo "Translate one of your own:"
-	@echo "    echo 'achtundvierzigtausendzwölf' | $(BIN)/transformer-jax translate --workdir=$(DEMO)"
+	$(BIN)/transformer-jax demo
 
 test: setup
 	$(BIN)/python -m pytest $(TWO)

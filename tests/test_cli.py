@@ -580,8 +580,8 @@ NAMES = [
     *(f"pictures {x}" for x in CODES),
 ]  # fmt: skip
 WITH_OVERRIDES = {
-    "train", "evaluate", "generate", "translate", "serve", "plan", "sweep", "predict", "answer",
-    "classify", "forecast", "tag", "transcribe", "draw",
+    "train", "demo", "evaluate", "generate", "translate", "serve", "plan", "sweep", "predict",
+    "answer", "classify", "forecast", "tag", "transcribe", "draw",
 }  # fmt: skip
 
 
@@ -599,7 +599,7 @@ def test_every_command_has_help(name, capsys):
     ) in printed
     assert ("[--config.FIELD=VALUE ...]" in printed) == (name in WITH_OVERRIDES)
     assert ("transformer-jax config [" in printed) == (name in {*WITH_OVERRIDES, "config"})
-    if name != "config":
+    if name not in ("config", "demo"):
         with pytest.raises(UserError, match="the following arguments are required"):
             dispatch(name.split())
 

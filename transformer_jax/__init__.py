@@ -7,6 +7,7 @@ model.translate("A dog runs on the beach.")
 
 from typing import Any
 
+__version__ = "0.1.0"  # also the newest heading of CHANGELOG.md, and in CITATION.cff
 _HOMES = {
     "DecodingConfig": "config",
     "Experiment": "config",

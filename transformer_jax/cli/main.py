@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Sequence
 from functools import partial
 
+import transformer_jax
 from transformer_jax.cli.arguments import program, run_command
 
 COMMANDS = {
@@ -12,6 +13,7 @@ COMMANDS = {
     "classify": "predict the classes of new texts, pictures, sounds or chess positions",
     "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",
+    "demo": "train a small translator, score it, and translate with it",
     "draw": "draw pictures of what texts or classes say",
     "evaluate": "score a checkpoint, as eval.py does",
     "export": "write a trained model for another engine",
@@ -38,6 +40,9 @@ _PREDICT = ("answer", "classify", "forecast", "tag", "transcribe")  # predict, w
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a sub-command, and return its exit code."""
+    if list(argv) == ["--version"]:
+        print(f"transformer-jax {transformer_jax.__version__}")
+        return 0
     commands = {name: (what, partial(_run, name)) for name, what in COMMANDS.items()}
     return run_command("transformer-jax", commands, argv)
 

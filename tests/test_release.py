@@ -1,0 +1,72 @@
+"""A release: one version everywhere, and a wheel that runs the main job without a checkout."""
+
+import re
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import transformer_jax
+from transformer_jax.cli import demo
+from transformer_jax.cli.main import dispatch
+
+HERE = Path(__file__).parents[1]
+VERSION = transformer_jax.__version__
+KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")  # Keep a Changelog's
+
+
+def test_the_version_is_the_same_everywhere(capsys):
+    assert re.search(r"^version: (.*)$", (HERE / "CITATION.cff").read_text(), re.M)[1] == VERSION
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert project["tool"]["hatch"]["version"]["path"] == "transformer_jax/__init__.py"
+    assert dispatch(["--version"]) == 0
+    assert capsys.readouterr().out == f"transformer-jax {VERSION}\n"
+
+
+def test_the_changelog_is_by_version():
+    """The newest is this one, and only it may have no date yet."""
+    text = (HERE / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    versions = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d|Unreleased)", x).groups()
+                for x in headings]  # fmt: skip
+    assert versions[0][0] == VERSION
+    assert all(date != "Unreleased" for _, date in versions[1:])
+    numbers = [tuple(map(int, version.split("."))) for version, _ in versions]
+    assert numbers == sorted(set(numbers), reverse=True)
+    assert {*re.findall(r"^### (.*)$", text, re.M)} <= {*KINDS}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> zipfile.ZipFile:
+    builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(HERE))
+    (path,) = builder.build(directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"])
+    assert Path(path).name == f"transformer_jax-{VERSION}-py3-none-any.whl"
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_has_all_that_runs(wheel):
+    """Modules, configs and data files, and nothing of the checkout besides."""
+    package = HERE / "transformer_jax"
+    found = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    files = {path.relative_to(HERE).as_posix() for path in package.rglob("*")
+             if path.is_file() and "__pycache__" not in path.parts}  # fmt: skip
+    configs = {f"transformer_jax/configs/{path.name}" for path in (HERE / "configs").glob("*.py")}
+    assert found == files | configs
+    assert f"transformer_jax/configs/{demo.CONFIG}.py" in found
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    assert f"\nVersion: {VERSION}\n" in wheel.read(metadata).decode()
+
+
+def test_the_demo_trains_scores_and_translates(tmp_path, capsys, monkeypatch):
+    """The commands, without their work: a work directory is what they share."""
+    called = []
+    monkeypatch.setattr(demo.train, "main", lambda argv: called.append(("train", *argv)) or 0)
+    monkeypatch.setattr(demo.evaluate, "main", lambda argv: called.append(("score", *argv)) or 75)
+    assert dispatch(["demo", f"--workdir={tmp_path}", "--config.training.steps=2"]) == 75
+    place = f"--workdir={tmp_path}"
+    train = ("train", f"--config={demo.CONFIG}", "--config.training.steps=2", place)
+    assert called == [train, ("score", place)]
+    assert "demo:" in (HERE / "Makefile").read_text()
+    assert "transformer-jax demo" in (HERE / "Makefile").read_text()
