@@ -1,5 +1,6 @@
 """A release: one version everywhere, and a wheel that runs the main job without a checkout."""
 
+import json
 import re
 import tomllib
 import zipfile
@@ -70,3 +71,19 @@ def test_the_demo_trains_scores_and_translates(tmp_path, capsys, monkeypatch):
     assert called == [train, ("score", place)]
     assert "demo:" in (HERE / "Makefile").read_text()
     assert "transformer-jax demo" in (HERE / "Makefile").read_text()
+
+
+def test_the_container_has_what_the_wheel_is_built_from():
+    """It copies every file that pyproject.toml names, and its extras exist."""
+    text = (HERE / "docs/serve/Containerfile").read_text()
+    copied = {name for line in re.findall(r"^COPY (.*)$", text, re.M) for name in line.split()[:-1]}
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())
+    needed = {project["project"]["readme"], *project["project"]["license-files"]}
+    needed |= {*project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]}
+    assert copied == needed | {"pyproject.toml", "constraints.txt"}
+    named = re.findall(r"EXTRAS=([\w,]+)", text)
+    assert len(named) == 2  # the example for CUDA, and the default
+    extras = {extra for one in named for extra in one.split(",")}
+    assert extras <= project["project"]["optional-dependencies"].keys()
+    entry, command = re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*\])$", text, re.M)
+    assert [*json.loads(entry), json.loads(command)[0]] == ["transformer-jax", "serve"]
