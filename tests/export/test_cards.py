@@ -82,6 +82,17 @@ def test_what_the_hub_would_refuse_is_refused_first(option, run, tmp_path):
     assert not (tmp_path / "refused").exists()
 
 
+def test_onnx_is_refused_with_a_remedy(run, tmp_path):
+    argv = ["export", "--to=onnx", f"--workdir={run.path}", f"--output={tmp_path / 'onnx'}"]
+    with pytest.raises(UserError, match=r"^--to=onnx: .*--to=huggingface.*optimum-cli export onnx"):
+        dispatch(argv)
+
+
+def test_options_of_another_format_are_refused(run, tmp_path):
+    with pytest.raises(UserError, match=r"^--dtype=float16: is for --to=gguf; leave it out"):
+        exported(run, tmp_path / "refused", "--dtype=float16")
+
+
 def test_tasks_and_languages():
     """By objective and by what is read; languages only where data are named after them."""
     plain = Experiment()

@@ -211,9 +211,18 @@ def _gguf(experiment: Experiment, arguments: argparse.Namespace) -> tuple[Any, A
     return trained, Engine("llama.cpp", ("gguf",), program)
 
 
+def _onnx(experiment: Experiment, arguments: argparse.Namespace) -> tuple[Any, Any]:
+    raise UserError(
+        "--to=onnx: no library that converts to ONNX goes with the versions used here; write "
+        "--to=huggingface, and convert that directory with optimum-cli export onnx "
+        "--model=DIRECTORY OUTPUT"
+    )
+
+
 FORMATS = {
     "ctranslate2": Format(_ctranslate2, options=("quantization",)),
     "huggingface": Format(_huggingface, options=("family",)),
     "gguf": Format(_gguf, options=("dtype",)),
     "stablehlo": Format(_stablehlo, options=("length", "max_tokens", "platforms")),
+    "onnx": Format(_onnx),  # which says what to do instead
 }
