@@ -5,6 +5,7 @@ import re
 import tomllib
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,16 +61,19 @@ def test_the_wheel_has_all_that_runs(wheel):
     assert f"\nVersion: {VERSION}\n" in wheel.read(metadata).decode()
 
 
-def test_the_demo_trains_scores_and_translates(tmp_path, capsys, monkeypatch):
-    """The commands, without their work: a work directory is what they share."""
+def test_the_demo_trains_scores_and_translates(tmp_path, monkeypatch):
+    """The commands, each in a process of its own, and the exit code of the first that fails."""
     called = []
-    monkeypatch.setattr(demo.train, "main", lambda argv: called.append(("train", *argv)) or 0)
-    monkeypatch.setattr(demo.evaluate, "main", lambda argv: called.append(("score", *argv)) or 75)
+
+    def run(program):
+        called.append(program[2:])
+        return SimpleNamespace(returncode=75 if "evaluate" in program[2] else 0)
+
+    monkeypatch.setattr(demo.subprocess, "run", run)
     assert dispatch(["demo", f"--workdir={tmp_path}", "--config.training.steps=2"]) == 75
-    place = f"--workdir={tmp_path}"
-    train = ("train", f"--config={demo.CONFIG}", "--config.training.steps=2", place)
-    assert called == [train, ("score", place)]
-    assert "demo:" in (HERE / "Makefile").read_text()
+    place, config = f"--workdir={tmp_path}", f"--config={demo.CONFIG}"
+    train = ["transformer_jax.cli.train", config, "--config.training.steps=2", place]
+    assert called == [train, ["transformer_jax.cli.evaluate", place]]
     assert "transformer-jax demo" in (HERE / "Makefile").read_text()
 
 

@@ -1,8 +1,9 @@
 """transformer-jax demo: train a small translator, score it, and translate with it."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
-from transformer_jax.cli import evaluate, train
 from transformer_jax.cli.arguments import Parser
 
 CONFIG = "spelled_numbers"
@@ -23,9 +24,11 @@ def main(argv: Sequence[str]) -> int:
     arguments, overrides = parser.read(argv)
     changed = [f"--config.{field}={text}" for field, text in overrides]
     place = f"--workdir={arguments.workdir}"
-    for command, options in ((train, [f"--config={CONFIG}", *changed]), (evaluate, [])):
-        if code := command.main([*options, place]):
-            return code
+    # Processes of their own: training takes all cores as one device, and scoring as several.
+    for command, options in (("train", [f"--config={CONFIG}", *changed]), ("evaluate", [])):
+        program = [sys.executable, "-m", f"transformer_jax.cli.{command}", *options, place]
+        if code := subprocess.run(program).returncode:
+            return code if code > 0 else 128 - code
 
     from transformer_jax.api import load
 
