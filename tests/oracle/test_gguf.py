@@ -13,6 +13,7 @@ import transformers as T
 from export.test_huggingface import unbiased
 from gguf import GGUFReader
 from tiny import random_params
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.base.vocabulary import BOS, PAD, UNK
@@ -27,8 +28,13 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.batches.batch import Batch, Side
+from transformer_jax.data.codecs import characters
+from transformer_jax.data.codecs.codec import SPECIAL
+from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.export.gguf.directory import export
+from transformer_jax.export.gguf.vocabulary import LLAMA3
+from transformer_jax.export.huggingface.tokenizer_files import QWEN
 from transformer_jax.models.build import build_for
 
 pytestmark = pytest.mark.oracle
@@ -141,6 +147,46 @@ def test_llama_cpp_runs_a_file(name, tmp_path):
     found = theirs.create_completion("the dog", max_tokens=12, temperature=0.0, logit_bias=never)
     ours = trained.generate("the dog", 12, beam_size=1, forbidden=("<unk>",))
     assert "the dog" + found["choices"][0]["text"] == ours
+
+
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+CUTS = {
+    "gpt2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+    **{name: pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(cut), "isolated"), BYTES])
+       for name, cut in (("qwen2", QWEN), ("llama3", LLAMA3))},
+}  # fmt: skip
+MIXED = [
+    "def f(x):\n    return  x1234 + 5 # ünï 日本", "It's 12345 dogs'll run!  ok\n\n\n x",
+    "🙂 hello\tworld", "", "  ",
+]  # fmt: skip
+
+
+def byte_level(cut) -> Imported:
+    """Return a byte-level BPE that cuts texts into words in this way."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = cut, decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=alphabet, special_tokens=["<pad>", "<s>", "</s>", "<unk>"]
+    )
+    made.train_from_iterator(CORPUS + MIXED, trainer)
+    return Imported.of(made.to_str(), SPECIAL, made.get_vocab_size())
+
+
+@pytest.mark.parametrize("name", [*CUTS, "characters", "unigram"])
+@runtime
+def test_llama_cpp_reads_texts_as_our_tokenizers_do(name, tmp_path):
+    """With those that lack characters, only texts that have none of these: it would stop."""
+    if name in CUTS:
+        codec, texts = byte_level(CUTS[name]), CORPUS[:4] + MIXED
+    else:
+        config = TokenizerConfig(vocab_size=30, algorithm="unigram")
+        codec, texts = CODECS["subwords"].train(config, CORPUS), CORPUS[:4]
+        codec = characters.train(config, CORPUS) if name == "characters" else codec
+    theirs = llama(written(ROPE, tmp_path / "out", codec)[1])
+    ours = codec.encode(texts, eos=False)
+    read = [theirs.tokenize(x.encode(), add_bos=False, special=False) for x in texts]
+    assert read == ours
 
 
 def llama(place):

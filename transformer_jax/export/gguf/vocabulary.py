@@ -22,7 +22,7 @@ log = logging.getLogger("transformer_jax")
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # SentencePiece's types
 _SPACE = "▁"
 # Llama 3's cut of a text into words.
-_LLAMA3 = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+LLAMA3 = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 
 class Vocabulary(NamedTuple):
@@ -188,7 +188,7 @@ def _named(cut: Mapping[str, Any]) -> str:
     plain = last["type"] == "ByteLevel" and not last.get("add_prefix_space")
     if plain and not others and last.get("use_regex", True):
         return "gpt-2"
-    names = {QWEN: "qwen2", _LLAMA3: "llama-bpe"}
+    names = {QWEN: "qwen2", LLAMA3: "llama-bpe"}
     if plain and len(others) == len(patterns) == 1 and patterns[0] in names:
         return names[patterns[0]]
     raise UserError(
