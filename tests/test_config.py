@@ -38,6 +38,7 @@ SPECIAL = {
     "tokenizer.byte_fallback": True,
     "evaluation.lowercase": True,
     "evaluation.metrics": ("TER",),
+    "evaluation.rouge_stemmer": False,
     "training.trackers": ("mlflow",),
     "evaluation.checkpoint": "average:3",
     "evaluation.every_steps": 3000,

@@ -133,7 +133,8 @@ def test_every_score_has_a_direction():
     """Whatever is measured can be ranked."""
     assert METRICS.keys() <= TRANSLATION.keys()
     ways = {name: metric.gain(2.0) > metric.gain(1.0) for name, metric in TRANSLATION.items()}
-    better = dict.fromkeys(("BLEU", "chrF", "labelled_F1", "exact_match"), True)
+    rouge = (f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum"))
+    better = dict.fromkeys(("BLEU", "chrF", "labelled_F1", "exact_match", *rouge), True)
     assert ways == better | dict.fromkeys(("TER", "WER", "CER"), False)
 
 

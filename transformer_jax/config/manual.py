@@ -1096,11 +1096,22 @@ class EvaluationConfig(Section):
     lowercase: bool = False  # score case-insensitively; TER always does, like sacrebleu
     # What eval.py computes for translations, in this order; validation uses BLEU, or WER, the word
     # error rate, for what is said in sound. CER: of characters. "labelled_F1": of the brackets of
-    # trees (tgt.codec="trees").
-    metrics: tuple[Literal["BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"], ...] = value(
+    # trees (tgt.codec="trees"). ROUGE (Lin 2004): the mean F-measure of summaries, by n-grams, by
+    # the longest common subsequence (L), and by that of each sentence (Lsum), a line or up to
+    # "<n>"; needs the extra `rouge`.
+    metrics: tuple[
+        Literal[
+            "BLEU", "chrF", "TER", "labelled_F1", "WER", "CER",
+            "ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum",
+        ], ...
+    ] = value(
         ("BLEU", "chrF"),
-        may_change=("BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"),
+        may_change=(
+            "BLEU", "chrF", "TER", "labelled_F1", "WER", "CER",
+            "ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum",
+        ),
     )  # fmt: skip
+    rouge_stemmer: bool = True  # ROUGE: of words without their English endings (Porter), as usual
     # diffusion: pictures that eval.py draws, each of what the split says of one of its own, and the
     # work directory of a classifier of such pictures that scores them; None: no such scores.
     drawn: int = number(1000, 1, 10**6, may_change=True)

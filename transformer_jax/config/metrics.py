@@ -70,6 +70,10 @@ TRANSLATION = {
     "labelled_F1": Metric("labelled F1", greater_is_better=True),
     "WER": Metric("WER", greater_is_better=False),
     "CER": Metric("CER", greater_is_better=False),
+    "ROUGE-1": Metric("ROUGE-1", greater_is_better=True),
+    "ROUGE-2": Metric("ROUGE-2", greater_is_better=True),
+    "ROUGE-L": Metric("ROUGE-L", greater_is_better=True),
+    "ROUGE-Lsum": Metric("ROUGE-Lsum", greater_is_better=True),
     "exact_match": Metric("exact match, %", greater_is_better=True),
 }
 _GREATER = (
@@ -85,7 +89,7 @@ _LESS = (
 PREDICTION = {name: Metric(name, name in _GREATER) for name in (*_GREATER, *_LESS)}
 
 # Fields of evaluation: scores that differ in one of them cannot be compared.
-PROTOCOL = ("bleu_tokenize", "lowercase")
+PROTOCOL = ("bleu_tokenize", "lowercase", "rouge_stemmer")
 
 
 class Gauge(NamedTuple):

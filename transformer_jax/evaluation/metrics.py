@@ -1,5 +1,5 @@
 """BLEU, chrF, TER and bracket F1 through sacrebleu, word and character error rates through jiwer,
-always with the signature that says what was counted.
+ROUGE through rouge-score, always with the signature that says what was counted.
 """
 
 import math
@@ -15,6 +15,7 @@ from transformer_jax.config import EvaluationConfig, parts
 from transformer_jax.config.registry import pick
 from transformer_jax.data.scripts import are_words, is_japanese, without_spaces
 from transformer_jax.data.texts import spread
+from transformer_jax.evaluation import summaries
 from transformer_jax.evaluation.error_rates import ErrorRate
 from transformer_jax.evaluation.trees import BracketF1
 
@@ -30,6 +31,10 @@ METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "labelled_F1": lambda c: BracketF1(),
     "WER": lambda c: ErrorRate("WER", c.lowercase),
     "CER": lambda c: ErrorRate("CER", c.lowercase),
+    "ROUGE-1": lambda c: summaries.Rouge("ROUGE-1", c.rouge_stemmer),
+    "ROUGE-2": lambda c: summaries.Rouge("ROUGE-2", c.rouge_stemmer),
+    "ROUGE-L": lambda c: summaries.Rouge("ROUGE-L", c.rouge_stemmer),
+    "ROUGE-Lsum": lambda c: summaries.Rouge("ROUGE-Lsum", c.rouge_stemmer),
 }
 
 
@@ -41,11 +46,13 @@ def _bleu(config: EvaluationConfig) -> BLEU:
 
 
 def check(config: EvaluationConfig) -> None:
-    """Check that BLEU can be computed on this machine, before any work depends on it.
+    """Check that BLEU, and ROUGE if it is wanted, can be computed on this machine, before any work
+    depends on them.
 
     Raises:
-      UserError: if a tokenizer is not installed, or its model cannot be downloaded.
+      UserError: if a library is not installed, or a tokenizer's model cannot be downloaded.
     """
+    summaries.check(config)
     try:
         METRICS["BLEU"](config)
     except (OSError, SystemExit) as error:
@@ -65,11 +72,14 @@ def unsuited(
     config: EvaluationConfig, names: Sequence[str], references: Sequence[str]
 ) -> list[str]:
     """Return a warning for each of the metrics named that takes whole phrases of these references
-    for words, as of Chinese or Japanese text: it is near its worst for nearly perfect output.
+    for words, as of Chinese or Japanese text (it is near its worst for nearly perfect output), or
+    that does not count their letters.
     """
     lines = [references[i] for i in spread(len(references), _LOOKED_AT)]
+    problem = summaries.dropped(lines) if summaries.TYPES.keys() & {*names} else None
+    problems = [f"evaluation.metrics: ROUGE {problem}; use chrF"] if problem else []
     if without_spaces(lines) < _UNSPACED:
-        return []
+        return problems
     words = {"BLEU": METRICS["BLEU"](config).tokenizer, "TER": str, "WER": str}
     languages = ["'zh' for Chinese", "'ja-mecab' for Japanese"]
     best = ", ".join(languages[::-1] if is_japanese(lines) else languages)
@@ -77,7 +87,6 @@ def unsuited(
         "BLEU": f"set it to {best}, or 'char' or 'spm' for any language",
         "TER": "use chrF", "WER": "use CER",
     }  # fmt: skip
-    problems = []
     for name in words.keys() & {*names}:
         cut = " ".join(map(words[name], lines)).split()
         if not are_words(cut):
@@ -140,7 +149,8 @@ def score(
     resamples: int = 0,
 ) -> list[Score]:
     """Return the scores named in the config, against raw references: BLEU (Papineni et al. 2002),
-    chrF (Popovic 2015), TER (Snover et al. 2006), WER, CER or a user-defined metric.
+    chrF (Popovic 2015), TER (Snover et al. 2006), ROUGE (Lin 2004), WER, CER or a user-defined
+    metric.
 
     With `resamples`, each sacrebleu metric has the mean and the 95 % interval of that many
     bootstrap resamples of the sentences (Koehn 2004), computed by sacrebleu.

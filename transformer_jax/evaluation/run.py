@@ -15,7 +15,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codebook import Codebook
 from transformer_jax.data.codecs.trees import check_pairs
 from transformer_jax.decoding.pictures import PictureCodes
-from transformer_jax.evaluation import gallery, moves, trees
+from transformer_jax.evaluation import gallery, moves, summaries, trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score, unsuited
 from transformer_jax.evaluation.sentences import describe
 
@@ -123,6 +123,9 @@ def evaluate(
     }
     if of_trees:
         result["notes"] = trees.details(hypotheses, references, src)
+    if summaries.TYPES.keys() & {*evaluation.metrics} and all(isinstance(x, str) for x in src):
+        notes = summaries.controls(src, references, evaluation)
+        result["notes"] = [*result.get("notes", ()), *notes]
     if decoding.draft is not None:
         result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, translations) if small else []

@@ -19,6 +19,7 @@ from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.evaluation.metrics import sentence_metric
+from transformer_jax.evaluation.summaries import TYPES
 
 _PICKED = 8  # sentences of each kind whose attention is kept
 _MOST_PIECES = 80  # on either side, for attention to be kept
@@ -35,7 +36,8 @@ def describe(
 
     line                              from 1
     source reference hypothesis       text
-    BLEU chrF                         of the sentence alone, 0 to 100
+    BLEU chrF                         of the sentence alone, 0 to 100; ROUGE too, if the config
+                                      has it
     counts                            for the BLEU of several sentences: n-grams that match the
                                       reference, n = 1 to 4, all n-grams, words, reference words
     seen                              how often each word of the reference occurs in the training
@@ -76,13 +78,19 @@ def words(line: str) -> list[str]:
 def sentence_scores(
     hypotheses: Sequence[str], references: Sequence[str], config: EvaluationConfig
 ) -> list[dict[str, Any]]:
-    """Return BLEU and chrF of each sentence alone, and the counts that `corpus_bleu` takes."""
+    """Return BLEU, chrF and the ROUGE in the config of each sentence alone, and the counts that
+    `corpus_bleu` takes.
+    """
     bleu, chrf = (sentence_metric(name, config) for name in ("BLEU", "chrF"))
+    rouge = [sentence_metric(name, config) for name in config.metrics if name in TYPES]
     rows = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         one = bleu.sentence_score(hypothesis, [reference])
         other = chrf.sentence_score(hypothesis, [reference])
         scores = {"BLEU": round(one.score, 2), "chrF": round(other.score, 2)}
+        for metric in rouge:
+            found = metric.sentence_score(hypothesis, [reference])
+            scores[metric.name] = round(found.score, 2)
         rows.append({**scores, "counts": [*one.counts, *one.totals, one.sys_len, one.ref_len]})
     return rows
 
