@@ -158,6 +158,13 @@ def stars() -> None:
     lines("new.txt", sentences(2))
 
 
+def documents() -> None:
+    for part, count in (("train", 300), ("validation", 20), ("test", 20)):
+        texts = [(". ".join(sentences(3, seed=i)), x) for i, x in enumerate(sentences(count))]
+        lines(f"DIR/{part}.jsonl", [json.dumps({"document": x, "summary": y}) for x, y in texts])
+    lines("new.txt", sentences(2))
+
+
 PIECES = "--config.tokenizer.vocab_size=64"
 ENCODER = "--config.model.num_encoder_layers=1"
 DECODER = "--config.model.num_decoder_layers=1"
@@ -167,6 +174,7 @@ DATA = {
     "A language model of JSON lines": (json_lines, PIECES, DECODER),
     "Classify texts in a table": (reviews, PIECES, ENCODER),
     "A Hugging Face data set": (hugging_face, PIECES, ENCODER),
+    "Summarise documents": (documents, PIECES, ENCODER, DECODER),
     "Classify pictures in folders": (pictures, ENCODER),
     "Transcribe recordings": (recordings, ENCODER),
     "Forecast a table of dates": (sales, ENCODER),

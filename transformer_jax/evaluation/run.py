@@ -121,11 +121,11 @@ def evaluate(
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }
-    if of_trees:
-        result["notes"] = trees.details(hypotheses, references, src)
+    notes = trees.details(hypotheses, references, src) if of_trees else []
     if summaries.TYPES.keys() & {*evaluation.metrics} and all(isinstance(x, str) for x in src):
-        notes = summaries.controls(src, references, evaluation)
-        result["notes"] = [*result.get("notes", ()), *notes]
+        notes += summaries.controls(src, references, evaluation)
+    if notes:
+        result["notes"] = notes
     if decoding.draft is not None:
         result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, translations) if small else []
