@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,35 @@ def test_a_decoder_trains_on_json_lines(tmp_path):
     )  # fmt: skip
     assert result["sentences"] == SPLITS["test"]
     assert len(result["notes"]) == 2
+
+
+def test_functions_are_documents_without_their_summaries():
+    """Nor comments; functions that say nothing of themselves in a sentence are left out."""
+    text = textwrap.dedent('''
+        def add_one(x):  # a comment
+            """Return the next number."""
+            return x + 1
+
+        class Kept:
+            def both(self):
+                """Do this
+                and that.
+
+                With care.
+                """
+                pass
+
+            def left_out(self):
+                "no sentence"
+    ''')
+    script = runpy.run_path(str(ROOT / "benchmarks/studies/docstrings.py"), run_name="script")
+    one, other = script["functions"](text)
+    assert one == ("def add_one(x): <n> return x + 1", "Return the next number.")
+    assert other[1] == "Do this and that."
+    assert other[0].startswith("def both(self): <n> ")
+    assert "With care." in other[0]
+    assert script["named"](one[0]) == "add one"
+    assert list(script["functions"]("print 1")) == []
 
 
 def test_both_variants_are_configs_for_the_same_files():
