@@ -1,9 +1,7 @@
 """Byte-level language models of Python, which also fill gaps.
 
     python train.py --config=configs/code.py
-    transformer-jax generate --workdir=runs/code --prompt='import ' --suffix='
-    print(os.getcwd())' --stop='
-    '
+    transformer-jax generate --workdir=runs/code --prompt='import ' --suffix='; print(os.getcwd())'
 
 The text is the standard library of the Python that trains, without its tests: for 3.11.7, 598 files
 and 11 million characters, of which one file in 20 is for validation and one for the test, by their

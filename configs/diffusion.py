@@ -21,9 +21,9 @@ mnist_ddpm  mnist as DDPM: the noise is predicted, over 1,000 steps (Ho et al. 2
             arXiv:2006.11239). Not yet run to the end, nor is mnist.
 cifar10     32 x 32 pixels in colour, patches of 2: 256 of them; for a GPU. Not yet run.
 
-How well the pictures show what was asked for is measured by a classifier:
+How well the pictures show what was asked for is measured by a classifier, which
+configs/pictures.py:mnist trains:
 
-    python train.py --config=configs/pictures.py:mnist --config.data.directory=DIR
     python eval.py --workdir=runs/diffusion-mnist_text --split=validation \
       --config.decoding.guidance=2 --config.evaluation.classifier=runs/pictures-mnist
 """
