@@ -215,6 +215,7 @@ NEEDS = {
     "optimizer.schedule": {"optimizer.learning_rate": 0.001},
     "model.architecture": MODEL_OF_MASKS,
     "model.token_types": MODEL_OF_MASKS,
+    "model.token_dropout": MODEL_OF_MASKS,
     "model.pooling": MODEL_OF_CLASSES,
     "checkpoint.best_by": MODEL_OF_CLASSES,
     "model.encoder_pattern": {"model.window": 3},

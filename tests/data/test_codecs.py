@@ -39,7 +39,13 @@ from transformer_jax.data.store.token_store import open_store
 from transformer_jax.decoding.text import attention
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
-NOT_ANY_TEXT = ("trees", "fen", "board")  # they encode languages of their own
+NOT_ANY_TEXT = (
+    "trees",
+    "fen",
+    "board",
+    "residues",
+    "nucleotides",
+)  # they encode languages of their own
 TEXTS = [
     name
     for name in CODECS

@@ -20,6 +20,7 @@ from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_texts
 from transformer_jax.models.build import build
+from transformer_jax.nn.embedding import token_dropout
 from transformer_jax.training.step import batch_sums
 
 CONFIG = dataclasses.replace(
@@ -29,7 +30,7 @@ CONFIG = dataclasses.replace(
 OTHER = dataclasses.replace(
     CONFIG, pooling="mean", positions="none", relative_positions="rope", residual="pre_norm",
     num_encoder_layers=2, encoder_pattern=("full", "local"), window=3, activation="swiglu",
-    tied_embeddings="none", biases=(), norm="rms_norm",
+    tied_embeddings="none", biases=(), norm="rms_norm", token_dropout=int(UNK),
 )  # fmt: skip
 BOTH = pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["bert", "other"])
 PREDICTS = ("tokens", "class", "next_sentence", "tags", "span")
@@ -123,6 +124,24 @@ def test_a_decoder_classifies_by_the_last_position():
         assert changed[1] > 1e-5
         assert not changed[[0, 2]].any()
     assert model.stepper(params) is None
+
+
+def test_token_dropout_by_hand():
+    """ESM-2's scale of each vector, by loops: a text without masks, one with two, one of masks
+    only, padding; alone or in one row.
+    """
+    x = np.random.default_rng(0).normal(size=(2, 8, 3)).astype(np.float32)
+    ids = np.array([[4, 5, 6, 9, 9, 7, 4, 4], [9, 9, 4, 5, 9, 6, 0, 0]])
+    seg = np.array([[1, 1, 1, 2, 2, 2, 2, 2], [1, 1, 2, 2, 2, 2, 0, 0]])
+    expected = np.zeros_like(x)
+    for row, column in np.argwhere(ids != 9):
+        same = ids[row][seg[row] == seg[row, column]]
+        expected[row, column] = x[row, column] * 0.88 / (1 - np.mean(same == 9))
+    found = token_dropout(jnp.asarray(x), jnp.asarray(ids == 9), jnp.asarray(seg))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(found[0, :3], 0.88 * x[0, :3], rtol=1e-6)
+    alone = token_dropout(*(jnp.asarray(y[:1, 3:]) for y in (x, ids == 9, seg)))
+    assert np.array_equal(alone, found[:1, 3:])
 
 
 def test_token_types_matter_and_default_to_0():

@@ -15,6 +15,7 @@ from oracle.batches import (
     reordered,
 )
 
+from transformer_jax.base.vocabulary import EOS
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batches.batch import Batch
 from transformer_jax.nn.view import Order
@@ -444,6 +445,14 @@ CASES = {
         _of(
             ENCODER, num_encoder_layers=3, residual="deep_norm", tied_embeddings="none",
             activation="mish", input_norm=True,
+        ),
+        ranks=masked,
+    ),
+    "encoder, token dropout": Case(  # of EOS, which some texts consist of
+        "plain",
+        _of(
+            BERT, positions="none", relative_positions="rope", residual="pre_norm", token_types=0,
+            input_norm=False, token_dropout=EOS,
         ),
         ranks=masked,
     ),

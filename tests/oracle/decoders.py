@@ -10,6 +10,7 @@ from oracle.weights import BLOOM, DEEPSEEK, EXPERTS, GEMMA2, GPT2, GPT_NEOX, LLA
 from transformers import modeling_rope_utils
 from transformers.models.bloom import modeling_bloom
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
+from transformers.models.esm import modeling_esm
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
@@ -34,10 +35,10 @@ ACTIVATIONS = {
     "geglu_tanh": "gelu_pytorch_tanh",
 }  # fmt: skip
 MODULES = (
-    modeling_bloom, modeling_deepseek_v3, modeling_gemma2, modeling_gpt2, modeling_gpt_neox,
-    modeling_llama, modeling_longformer, modeling_mistral, modeling_mixtral, modeling_nemotron,
-    modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_rope_utils, modeling_stablelm,
-    modeling_starcoder2, modeling_t5,
+    modeling_bloom, modeling_deepseek_v3, modeling_esm, modeling_gemma2, modeling_gpt2,
+    modeling_gpt_neox, modeling_llama, modeling_longformer, modeling_mistral, modeling_mixtral,
+    modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_rope_utils,
+    modeling_stablelm, modeling_starcoder2, modeling_t5,
 )  # fmt: skip
 
 

@@ -123,6 +123,9 @@ class PlainEncoder(Plain):
         self.ranked = False
         c, seg, pos = self.config, batch["src_seg"], batch["src_pos"]
         x = self._embedded("src", batch["src_ids"], pos)
+        if c.token_dropout is not None:
+            assert c.positions == "none"
+            x = x * self._kept(batch["src_ids"] == c.token_dropout, seg)
         if c.token_types:
             scale = math.sqrt(c.d_model) if c.embedding_scale else 1
             x = x + self._table("kinds/table")[batch["src_kind"]] * scale
@@ -137,6 +140,14 @@ class PlainEncoder(Plain):
         x = x / math.sqrt(c.d_model) if c.logits_scale else x
         name = "output" if "output/table" in self.p else "embedding"
         return x @ self._table(f"{name}/table").T + self.p["piece_head/bias"]
+
+    def _kept(self, hidden: torch.Tensor, seg: torch.Tensor) -> torch.Tensor:
+        """Return what the vector of each piece is multiplied by; zeros for a text of masks only."""
+        found = torch.zeros(*seg.shape, 1, dtype=torch.float64)
+        for row, column in np.argwhere(~hidden.numpy()):
+            share = hidden[row][seg[row] == seg[row, column]].double().mean()
+            found[row, column] = (1 - 0.12) / (1 - share)
+        return found
 
     def of_classes(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         asked = batch["tgt_seg"]

@@ -39,6 +39,10 @@ LAYER_NORM = {
     "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 40, "max_position_embeddings": 32, **IDS,
 }  # fmt: skip
+ESM = LAYER_NORM | {
+    "position_embedding_type": "rotary", "emb_layer_norm_before": False, "token_dropout": True,
+    "mask_token_id": 30, "layer_norm_eps": 1e-5, "architectures": ["EsmForMaskedLM"],
+}  # fmt: skip
 LABELLED = {"id2label": {0: "pos", 1: "neg", 2: "none"},
             "label2id": {"pos": 0, "neg": 1, "none": 2}}  # fmt: skip
 LONGER = {"rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 300}
@@ -92,6 +96,10 @@ PEERS = {
     "bert, tags": (T.BertConfig, LAYER_NORM | LABELLED | {
         "architectures": ["BertForTokenClassification"]}),
     "bert, spans": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForQuestionAnswering"]}),
+    "esm": (T.EsmConfig, ESM),
+    "esm, normed": (T.EsmConfig, ESM | {
+        "emb_layer_norm_before": True, "token_dropout": False, "mask_token_id": None,
+        "rope_theta": 50.0}),
     "t5": (T.T5Config, T5),
     "t5, gated": (T.T5Config, T5 | {
         "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
@@ -114,6 +122,8 @@ def peer(name: str, more: dict | None = None) -> T.PreTrainedModel:
             torch.nn.init.normal_(parameter, 1.0 if scale else 0.0, 0.3)
         if "embed_positions" in key and config.model_type in OFFSET:
             parameter.data[:2] = 0  # which are never read
+        if "contact_head" in key:
+            parameter.data.zero_()  # which we have not, and export as zeros
     return model
 
 
@@ -122,7 +132,7 @@ OFFSET = ("bart", "mbart", "opt")
 
 def auto(config):
     """Return the auto class of `transformers` for a model's config."""
-    if config.model_type == "bert":
+    if config.model_type in ("bert", "esm"):
         return getattr(T, f"AutoModelFor{config.architectures[0].partition('For')[2]}")
     return T.AutoModelForSeq2SeqLM if config.is_encoder_decoder else T.AutoModelForCausalLM
 
@@ -162,6 +172,9 @@ def in_float64(model):
     wide = copy.deepcopy(model).double()
     if model.config.model_type == "mixtral":
         wide.set_experts_implementation("eager")  # the others have no float64
+    if model.config.model_type == "esm":  # whose frequencies are rounded to float32 in a file
+        rotary = wide.esm.rotary_embeddings
+        rotary.inv_freq = rotary.compute_default_rope_parameters(model.config)[0]
     for name, module in wide.named_modules():
         if (
             name.endswith("embed_positions") and model.config.model_type not in OFFSET

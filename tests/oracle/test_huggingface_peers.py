@@ -53,7 +53,8 @@ def test_imported_models_agree_and_round_trip(name, tmp_path, monkeypatch):
     again, info = exported(experiment, params, codecs, tmp_path / "again", model.config.model_type)
     assert not any(info.values()), info
     for key, tensor in model.state_dict().items():
-        assert torch.equal(tensor, again.state_dict()[key]), key
+        pair = (x.to(torch.float32) for x in (tensor, again.state_dict()[key]))
+        assert torch.equal(*pair), key  # as in a file: widened, ESM's frequencies are not
     before, after = (
         {k: v for k, v in m.config.to_dict().items() if k in PEERS[name][1]} for m in (model, again)
     )

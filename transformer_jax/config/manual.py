@@ -360,6 +360,11 @@ class ModelConfig(Section):
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
     # Normalise the sum of embeddings before the first layer of each stack: BERT, BART, BLOOM.
     input_norm: bool = False
+    # The id of <mask>, whose vector is zeroed, as if by dropout; the others of a text are then
+    # multiplied by 0.88 / (1 - its share of masks), to be as large as among 12 % of masks (ESM-2:
+    # Lin et al. 2023, doi:10.1126/science.ade2574). None: <mask> has a vector like any other piece.
+    # Only "encoder" reads it.
+    token_dropout: int | None = number(None, 0, SIZE, of="architectures")
     # Only "encoder" reads these three; "elmo" and "decoder" read pooling. Token types, such as
     # sentence A and B, each with a vector that is added to embeddings (BERT's type_vocab_size, 2
     # there); 0: none.
@@ -481,8 +486,9 @@ class SideConfig(Section):
     # in BERT; "words": what spaces separate, which may be pieces made by another program;
     # "trees": linearised trees, "(NP XX )NP", whose pieces are the brackets of the training trees,
     # and words by their numbers;
-    # "bytes" of UTF-8; "characters" of the training text; "classes": a line is one of the distinct
-    # lines of the training text;
+    # "bytes" of UTF-8; "characters" of the training text; "residues": the letters of proteins, in
+    # ESM's order; "nucleotides": those of DNA and RNA;
+    # "classes": a line is one of the distinct lines of the training text;
     # "labels": a line is labels separated by spaces, all of which occur in the training text;
     # "values": a line is a number; "spans": a line is a span of the source side's line;
     # "fen": a line is a chess position, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
@@ -493,8 +499,9 @@ class SideConfig(Section):
     # "log_mel": frames of sound, the log power in each of several bands (Whisper: Radford et al.
     # 2022, arXiv:2212.04356).
     codec: Literal[
-        "subwords", "wordpiece", "words", "trees", "bytes", "characters", "classes", "labels",
-        "values", "spans", "fen", "board", "moves", "huggingface", "patches", "series", "log_mel",
+        "subwords", "wordpiece", "words", "trees", "bytes", "characters", "residues",
+        "nucleotides", "classes", "labels", "values", "spans", "fen", "board", "moves",
+        "huggingface", "patches", "series", "log_mel",
     ] = "subwords"  # fmt: skip
 
 

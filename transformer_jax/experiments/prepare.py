@@ -12,12 +12,13 @@ import numpy as np
 from transformer_jax.base.disk import cache_dir
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, Experiment
+from transformer_jax.config.choices.codecs import LETTERS
 from transformer_jax.config.registry import pick
 from transformer_jax.data import sources
 from transformer_jax.data.batches import mixing
 from transformer_jax.data.batches.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.batches.blend import Blend, Several, members_of
-from transformer_jax.data.codecs import classes, trees
+from transformer_jax.data.codecs import classes, letters, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subword_dropout import Sampling
@@ -74,6 +75,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt
     if "class" in watched.predicts:
         _check(data, train, held_out, lambda x, place: classes.check(said, x.tgt, place))
+    if experiment.tgt.codec in LETTERS and experiment.objective.document != "file":
+        _check(data, train, held_out, lambda x, place: letters.check(said, x.tgt, place))
+    _check_dropped(experiment, tokenizers.src)
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
@@ -113,6 +117,17 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers, objective, noun, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, warnings, identity,
     )  # fmt: skip
+
+
+def _check_dropped(experiment: Experiment, codec: Codec) -> None:
+    """Check that token dropout zeroes the vector of the codec's <mask>."""
+    dropped, mask = experiment.model.token_dropout, codec.special.get("mask")
+    if dropped is not None and dropped != mask:
+        raise UserError(
+            f"config.model.token_dropout={dropped}: "
+            + (f"the id of <mask> is {mask}; set it to {mask}" if mask is not None else
+               "the tokenizer has no <mask>; set it to None")
+        )  # fmt: skip
 
 
 def _check_shapes(experiment: Experiment, plan: Plan) -> None:

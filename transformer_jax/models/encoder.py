@@ -17,7 +17,7 @@ from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.move_head import MoveHead
 from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.distributions import DISTRIBUTIONS, Distribution, scale_of
-from transformer_jax.nn.embedding import Embed, Head
+from transformer_jax.nn.embedding import Embed, Head, token_dropout
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
@@ -186,6 +186,8 @@ class Encoder(Network):
     def placed(self, side: Side, train: bool) -> Entered:
         """Return a source side's vectors, positions and token types added, with their places."""
         x, pos, seg = self.entered(side)
+        if self.config.token_dropout is not None:
+            x = token_dropout(x, jnp.asarray(side.inputs) == self.config.token_dropout, seg)
         vectors = self.positions.embed(pos, pos.shape[1])
         x = x if vectors is None else x + vectors.astype(x.dtype)
         if self.kinds is not None:

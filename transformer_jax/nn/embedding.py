@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.base.arrays import Array, Float, Int, at_least_float32, take_rows
+from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32, take_rows
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.initializers import named, parameter
@@ -67,6 +67,26 @@ def fix_norm(rows: Float[Array, "... D"]) -> Float[Array, "... D"]:
 
 
 EMBEDDING_NORMS = {"none": lambda rows: rows, "fix_norm": fix_norm}
+
+
+_KEPT = 1 - 0.15 * 0.8  # what ESM-2's training leaves unmasked, whatever a model's own rate
+
+
+def token_dropout(
+    x: Float[Array, "B T D"], hidden: Bool[Array, "B T"], seg: Int[Array, "B T"]
+) -> Float[Array, "B T D"]:
+    """Return vectors with zeros where pieces are hidden, and the others times 0.88 over the share
+    of their segment that is not: see `config.model.token_dropout`. All are zero where all are
+    hidden, for which ESM-2's formula is not defined.
+    """
+
+    def of_segments(counted: Bool[Array, "B T"]) -> Float[Array, "B T"]:
+        rows = jax.vmap(lambda x, seg: jnp.bincount(seg, x, length=x.shape[0] + 1)[seg])
+        return rows(counted.astype(jnp.promote_types(x.dtype, jnp.float32)), jnp.asarray(seg))
+
+    shown = of_segments(~hidden)
+    scale = jnp.where(hidden, 0, _KEPT * of_segments(hidden | ~hidden) / jnp.maximum(shown, 1))
+    return x * scale[..., None].astype(x.dtype)
 
 
 class LogitsBias(nn.Module):

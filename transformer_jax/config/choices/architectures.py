@@ -160,7 +160,7 @@ ARCHITECTURES = {
     ),
     "encoder": Architecture(
         stacks=("encoder",), vectors=True, deep_norm=True,
-        reads=("token_types", "pooling", "pooler"),
+        reads=("token_types", "pooling", "pooler", "token_dropout"),
     ),
     "perceiver": Architecture(
         stacks=("encoder",), crosses=True, vectors=True, rows=True, reads=("num_latents",),

@@ -22,6 +22,7 @@ class Codec(Record):
     trees: whether its pieces are the brackets of trees.
     chess: whether its texts are chess positions.
     tasks: the Hugging Face Hub's names of tasks of text, and those of the same with these values.
+    letters: whether its texts consist of the letters of a fixed alphabet.
     """
 
     sources: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class Codec(Record):
     trees: bool = False
     chess: bool = False
     tasks: Mapping[str, str] = field(default_factory=dict)
+    letters: bool = False
 
     @property
     def vectors(self) -> bool:
@@ -53,6 +55,8 @@ CODECS = {
     "trees": Codec(trees=True),
     "bytes": Codec(),
     "characters": Codec(),
+    "residues": Codec(letters=True),
+    "nucleotides": Codec(letters=True),
     "classes": Codec(text=False, classes=True),
     "labels": Codec(text=False, classes=True),
     "values": Codec(text=False),
@@ -75,6 +79,7 @@ CODECS = {
     ),
 }  # fmt: skip
 VECTORS = with_(CODECS, vectors=True)
+LETTERS = with_(CODECS, letters=True)
 SIZED = tuple(word for word, codec in CODECS.items() if codec.tokenizer)
 
 

@@ -130,6 +130,11 @@ def _check_reader(model: Any) -> None:
         f"token_types={model.token_types}: has no effect with stem={model.stem!r}; set it to 0",
     )
     check(
+        model.token_dropout is None,
+        f"token_dropout={model.token_dropout}: there are no pieces with stem={model.stem!r}; set "
+        "it to None",
+    )
+    check(
         model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
         f"stem={model.stem!r}: there is no source embedding for tied_embeddings='all' to share; "
         "choose 'decoder' or 'none'",

@@ -12,7 +12,7 @@ from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.config.registry import found_in, pick
 from transformer_jax.data import codecs as here
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import imported, utf8
+from transformer_jax.data.codecs import imported, letters, utf8
 from transformer_jax.data.codecs.codec import Codec, Kind
 from transformer_jax.data.texts import joined
 
@@ -124,6 +124,7 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
         "values": 1,
         "spans": 2,
         "series": 1,
+        **{word: size + len(symbols) for word, size in letters.SIZES.items()},
     }
     if experiment.tokenizer.model is None:
         known |= dict.fromkeys(SIZED, experiment.tokenizer.vocab_size)

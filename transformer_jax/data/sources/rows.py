@@ -55,7 +55,7 @@ Reader = Callable[[Path, Sequence[Column]], Iterator[Block]]
 def plain_lines(path: Path, columns: Sequence[Column]) -> Iterator[Block]:
     """Yield the lines of a text file, as by `read_lines`: a single column without a name."""
     _check_single(path, columns)
-    for first, lines in _lines(path):
+    for first, lines in file_lines(path):
         yield Block(range(first, first + len(lines)), [lines])
 
 
@@ -78,7 +78,7 @@ def _check_single(path: Path, columns: Sequence[Column]) -> None:
 
 def json_lines(path: Path, columns: Sequence[Column]) -> Iterator[Block]:
     """Yield the objects of a file of JSON lines; blank lines are skipped."""
-    for first, lines in _lines(path):
+    for first, lines in file_lines(path):
         numbers: list[int] = []
         values: list[list[Any]] = [[] for _ in columns]
         for number, line in enumerate(lines, first):
@@ -252,7 +252,7 @@ def _place(path: Path, number: int, header: list[str], column: Column) -> int:
 def _quoted(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of comma-separated values, each with the number of its first line."""
     csv.field_size_limit(max(csv.field_size_limit(), _FIELD))
-    lines = (f"{line}\n" for _, block in _lines(path) for line in block)
+    lines = (f"{line}\n" for _, block in file_lines(path) for line in block)
     rows = csv.reader(lines, strict=True)
     before = 0
     try:
@@ -268,13 +268,13 @@ def _quoted(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _unquoted(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    for first, lines in _lines(path):
+    for first, lines in file_lines(path):
         for number, line in enumerate(lines, first):
             if line:
                 yield number, line.split(separator)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def file_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines of a file, split as by `read_lines`, as many at a time as some bytes hold,
     with the number of the first.
     """

@@ -17,6 +17,7 @@ from transformer_jax.base.disk import cache_dir, locked, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.sources import arrow_files, lines, rows
 from transformer_jax.data.sources.copies import Copy
+from transformer_jax.data.sources.fasta import fasta
 from transformer_jax.data.sources.lines import Stamp, changed
 from transformer_jax.data.sources.rows import Block, Column, Reader, kind_of
 from transformer_jax.data.texts import joined
@@ -43,6 +44,7 @@ FORMATS = {
     ".parquet": Format(arrow_files.parquet, lines=False),
     ".arrow": _ARROW, ".feather": _ARROW,
     ".array_record": _RECORDS, ".arrayrecord": _RECORDS,
+    **dict.fromkeys((".fasta", ".fa", ".fas", ".faa", ".fna", ".ffn"), Format(fasta)),
 }  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def export(
     if family.writes:
         files["generation_config.json"] = _json(generation.write(experiment, codec))
     params = tensors.in_own_unit(jax.device_get(params), tokenizers.tgt)
-    found = tensors.to_tensors(family, params)
+    found = tensors.to_tensors(family, params) | family.besides(model)
     if family.logits_bias:
         found.setdefault(family.logits_bias, np.zeros((1, codec.size), np.float32))
     if family.saves_sinusoids:

@@ -8,6 +8,8 @@ from transformer_jax.export.huggingface.encoders import (
     BERT_SPANS,
     BERT_TAGS,
     BERT_VALUES,
+    ESM,
+    ESM_PLAIN,
 )
 from transformer_jax.export.huggingface.layer_norm_decoders import (
     BLOOM,
@@ -44,4 +46,6 @@ FAMILIES = {
     "bert, classes": BERT_CLASSES,
     "bert, tags": BERT_TAGS,
     "bert, spans": BERT_SPANS,
+    "esm, plain": ESM_PLAIN,  # before "esm", which would allow the field to be None
+    "esm": ESM,
 }

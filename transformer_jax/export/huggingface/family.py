@@ -90,6 +90,8 @@ class Family(NamedTuple):
     layout: Layout = Layout()
     others: tuple[str, ...] = ()  # prefixes, after `prefix`, of other heads on the same body
     engine: str = "Hugging Face"  # whose family it is
+    # Tensors that a file has besides, which follow from the config or hold what we have not.
+    besides: Callable[[ModelConfig], dict[str, np.ndarray]] = lambda config: {}
 
     @property
     def supported(self) -> Allowed:

@@ -4,6 +4,7 @@ Texts and ids are those of AutoTokenizer: tests/oracle/test_huggingface_tokenize
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ QWEN = (
 _COMPOSED = ("qwen2", "qwen3", "gpt_neox")
 _USUAL = {  # special pieces of families whose configs do not name them
     "bert": {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
+    "esm": {"unk": "<unk>", "pad": "<pad>", "cls": "<cls>", "eos": "<eos>", "mask": "<mask>"},
     "bart": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>",
              "cls": "<s>", "mask": "<mask>"},
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
@@ -140,15 +142,37 @@ def _finished(
     return tokenizer.to_str()
 
 
+def _vocabulary(path: Path) -> dict[str, int]:
+    """Return the ids of the pieces that a file lists, one in each line."""
+    pieces = path.read_text("utf-8").split("\n")
+    vocabulary = {piece.rstrip("\r"): number for number, piece in enumerate(pieces)}
+    if pieces[-1] == "":
+        del vocabulary[""]
+    return vocabulary
+
+
+def _letters(directory: Path, words: Words) -> str:
+    """ESM's list of residues, each a piece; between them, what spaces do not part is unknown."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    special, vocabulary = _special(directory, words), _vocabulary(directory / "vocab.txt")
+    longest = sorted(vocabulary, key=len, reverse=True)
+    any_piece = Regex("|".join(re.escape(piece) for piece in longest))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(any_piece, "isolated"),
+    ])  # fmt: skip
+    tokenizer.decoder = decoders.Fuse()
+    first, last = special["cls"], special["eos"]
+    frames = f"{first} $A {last}", f"{first} $A {last} $B {last}"
+    return _finished(tokenizer, directory, words, frames)
+
+
 def _wordpiece(directory: Path, words: Words) -> str:
     """BERT's list of pieces."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    special = _special(directory, words)
-    pieces = (directory / "vocab.txt").read_text("utf-8").split("\n")
-    vocabulary = {piece.rstrip("\r"): number for number, piece in enumerate(pieces)}
-    if pieces[-1] == "":
-        del vocabulary[""]
+    special, vocabulary = _special(directory, words), _vocabulary(directory / "vocab.txt")
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=special["unk"]))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -161,6 +185,10 @@ def _wordpiece(directory: Path, words: Words) -> str:
     first, last = special["cls"], special["sep"]
     frames = f"{first} $A {last}", f"{first} $A {last} $B:1 {last}:1"
     return _finished(tokenizer, directory, words, frames)
+
+
+def _listed(directory: Path, words: Words) -> str:
+    return (_letters if words.get("model_type") == "esm" else _wordpiece)(directory, words)
 
 
 def _byte_level(directory: Path, words: Words) -> str:
@@ -275,7 +303,7 @@ def _marian(directory: Path, words: Words) -> str:
 _FORMS: dict[tuple[str, ...], Callable[[Path, Words], str]] = {
     ("source.spm", "target.spm", "vocab.json"): _marian,
     ("vocab.json", "merges.txt"): _byte_level,
-    ("vocab.txt",): _wordpiece,
+    ("vocab.txt",): _listed,
     **{(name,): _sentencepiece(name)
        for name in ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")},
 }  # fmt: skip

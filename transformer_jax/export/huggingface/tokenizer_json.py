@@ -6,6 +6,7 @@ such as "</s>".
 
 import copy
 import json
+import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from transformer_jax.data.codecs import spm_pair
 from transformer_jax.data.codecs.characters import Characters
 from transformer_jax.data.codecs.codec import SPELLED, Codec, symbols_of
 from transformer_jax.data.codecs.imported import LEAD, Imported
+from transformer_jax.data.codecs.letters import Letters, Nucleotides, Residues
 from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.codecs.wordpiece import WordPiece
@@ -28,7 +30,11 @@ _OF_ENCODERS = {"bos_token": "cls_token", "eos_token": "sep_token"}
 # Keys of tokenizer_config.json.
 _CLEANS = "clean_up_tokenization_spaces"
 _CLEANS_BPE = f"{_CLEANS}_for_bpe_even_though_it_will_corrupt_output"
-_USUAL = {"bos": ("[CLS]", "<s>"), "eos": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>")}
+_USUAL = {
+    "bos": ("[CLS]", "<s>", "<cls>"),
+    "eos": ("[SEP]", "</s>", "<eos>"),
+    "mask": ("[MASK]", "<mask>"),
+}
 
 
 def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
@@ -45,7 +51,8 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
     if experiment.model.architecture == "encoder":
         named = {theirs: words.get(ours) for ours, theirs in _OF_ENCODERS.items()}
         words |= {name: piece for name, piece in named.items() if piece is not None}
-        words["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        kinds = ["token_type_ids"] if experiment.model.token_types else []
+        words["model_input_names"] = ["input_ids", *kinds, "attention_mask"]
     if experiment.model.architecture == "decoder":  # generate reads a batch from its right end
         words["padding_side"] = "left"
     if isinstance(codec, Imported):
@@ -185,7 +192,7 @@ def _bytes(codec: Bytes) -> Any:
     return tokenizer
 
 
-def _characters(codec: Characters) -> Any:
+def _characters(codec: Characters | Letters) -> Any:
     """Return a model in which each character is a word."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
@@ -196,6 +203,18 @@ def _characters(codec: Characters) -> Any:
     return tokenizer
 
 
+def _letters(codec: Letters) -> Any:
+    """Return a model in which each letter is a word, in upper case."""
+    from tokenizers import normalizers
+
+    tokenizer = _characters(codec)
+    letters = string.ascii_lowercase
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Replace(letter, letter.upper()) for letter in letters]
+    )
+    return tokenizer
+
+
 def _wordpiece(codec: WordPiece) -> Any:
     """Return a copy of its tokenizer."""
     return copy.deepcopy(codec.tokenizer)
@@ -203,6 +222,7 @@ def _wordpiece(codec: WordPiece) -> Any:
 
 _BUILDERS: dict[type, Callable[[Any], Any]] = {
     Subwords: _subwords, Bytes: _bytes, Characters: _characters, WordPiece: _wordpiece,
+    Residues: _letters, Nucleotides: _letters,
 }  # fmt: skip
 
 

@@ -1,0 +1,74 @@
+"""A small ESM-2: masked residues of proteins, in crops of 256.
+
+    python benchmarks/studies/protein_clusters.py DB.fasta.gz --output=DIR
+    python train.py --config=configs/proteins.py --config.data.directory=DIR
+    python eval.py --workdir=runs/proteins --split=test
+
+DB.fasta.gz are the 20,000 UniProt sequences, 9 million residues, of Debian's mmseqs2-examples; any
+FASTA files will do. The script splits them by clusters of relatives, since a random split measures
+memory, and prints the perplexities of n-grams.
+
+ESM-2's architecture (Lin et al. 2023, doi:10.1126/science.ade2574): a pre-norm encoder with rotary
+positions, GELU, a head of two layers with the table of residues, and token dropout: the vectors of
+masks are zeroed, the others scaled. 15 % of residues are predicted, of which 80 % are masks, 10 %
+others, 10 % themselves. 4 layers, width 128, 4 heads: 0.8 M parameters. Each sequence is one or
+more windows of at most 256, and rows hold several, each with its own share of masks.
+
+Not trained yet. Controls, perplexities per residue: with the chains of NetSurfP-2.0 (9,712
+sequences, 2.5 million residues, split by the script) 18.23 by unigrams, 17.91 by bigrams and 17.73
+by trigrams on validation, 18.18, 17.95 and 17.77 on test. These are chains of crystals, of which
+many begin with the same tag, such as HHHHHH, that n-grams know. Those of DB.fasta.gz the script
+prints; a model must be below them.
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.config.convert import door
+
+
+def get_config():
+    """Return the experiment."""
+    c = door(Experiment())
+    c.model.architecture = "encoder"
+    c.model.num_encoder_layers = 4
+    c.model.num_heads = 4
+    c.model.d_model = 128
+    c.model.d_ff = 512
+    c.model.residual = "pre_norm"
+    c.model.activation = "gelu"
+    c.model.norm_epsilon = 1e-5
+    c.model.positions = "none"
+    c.model.relative_positions = "rope"
+    c.model.embedding_scale = False
+    c.model.token_dropout = 31  # <mask>, after 4 special pieces and 27 residues
+    c.model.initializer = "gpt2"
+    c.model.dropout_rate = 0.0
+
+    c.objective.name = "masked_lm"
+    c.objective.window = 256
+    c.tgt.codec = "residues"
+    c.data.directory = "data/proteins"
+    c.data.columns = ("target=sequence",)
+    c.data.train = ("train.fasta",)
+    c.data.validation = ("validation.fasta",)
+    c.data.test = ("test.fasta",)
+    c.data.how_to_get = (
+        "apt-get install mmseqs2-examples; benchmarks/studies/protein_clusters.py DB.fasta.gz"
+    )
+    c.data.max_length = 256
+    c.data.tokens_per_batch = 32 * 256
+    c.data.batching = "pack"
+
+    c.optimizer.schedule = "linear"
+    c.optimizer.learning_rate = 1e-3
+    c.optimizer.warmup_steps = 200
+    c.optimizer.b2 = 0.98
+    c.optimizer.weight_decay = 0.01
+    c.optimizer.clip_norm = 1.0
+    c.training.label_smoothing = 0.0
+    c.training.steps = 4000
+    c.checkpoint.every_steps = 250
+    c.checkpoint.keep_last = 1
+    c.checkpoint.best_by = "loss"
+    c.evaluation.every_steps = 250
+    c.evaluation.bleu_sentences = 0
+    return c
