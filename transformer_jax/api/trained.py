@@ -21,6 +21,7 @@ from transformer_jax.decoding.predict import TOKENS, Row, check_verb, prediction
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.inside import inside
+from transformer_jax.decoding.text.mutations import mutation_scores
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.transcribe import Transcriber
@@ -241,6 +242,15 @@ class TrainedModel(Reading):
         chosen = self._decoding(decoding, {"search": search} | fields)
         several, _ = inputs.texts(said, "draw")
         return np.concatenate([*draw(self.loaded, several, chosen)])
+
+    def mutations(self, sequence: str, mutations: Sequence[str]) -> list[float]:
+        """Return a masked language model's score of each mutation of a sequence, such as "A23G":
+        the log-probability (nats) of the new letter less that of the old one, with it hidden.
+
+        Raises:
+          UserError: if it is no such model, or a mutation is not one of the sequence.
+        """
+        return mutation_scores(self.loaded, sequence, mutations)
 
     def score(self, src: str | Sequence[str], tgt: str | Sequence[str] | None = None) -> Any:
         """Return the log-probabilities (nats) of a line's given translation, of each piece and in

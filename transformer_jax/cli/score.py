@@ -1,4 +1,4 @@
-"""transformer-jax score --workdir=DIR [--source=F] --target=F"""
+"""transformer-jax score --workdir=DIR [--source=F] --target=F [--mutations=A23G,...]"""
 
 import argparse
 import json
@@ -12,6 +12,8 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.sources import files
+from transformer_jax.data.sources.rows import Column
+from transformer_jax.data.sources.tables import Table, has_columns
 from transformer_jax.runs.workdir import WorkDir
 
 
@@ -30,9 +32,17 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--source", type=Path, help="required unless it is a language model")
     parser.add_argument("--target", required=True, type=Path, help="line by line")
     parser.add_argument("--per-token", action="store_true", help="JSON lines, piece by piece")
+    parser.add_argument(
+        "--mutations", metavar="A23G,...",
+        help="of the one sequence in --target, a line or FASTA: for a masked language model, the\n"
+        "log-probability of each new letter less that of the old one, which alone is hidden",
+    )  # fmt: skip
     arguments = parser.parse_args(list(argv))
     experiment = WorkDir(arguments.workdir).experiment()
-    texts = _texts(arguments, experiment.objective)
+    if arguments.mutations is not None:
+        texts = [[_sequence(arguments.target)]]
+    else:
+        texts = _texts(arguments, experiment.objective)
     if not any(texts[-1]):
         raise UserError(f"--target={arguments.target}: contains no text; name another file")
 
@@ -42,6 +52,11 @@ def main(argv: Sequence[str]) -> int:
     use_compilation_cache()
     keep_freed_memory()
     trained = load(arguments.workdir, arguments.checkpoint or experiment.evaluation.checkpoint)
+    if arguments.mutations is not None:
+        names = arguments.mutations.split(",")
+        for name, score in zip(names, trained.mutations(texts[0][0], names), strict=True):
+            print(f"{name}\t{score:.6f}")
+        return 0
     scores = trained.score(*texts)
     for score in scores:
         if arguments.per_token:
@@ -68,6 +83,15 @@ def _summary(scores: Sequence[Any]) -> str:
         return summary
     bits, size = nats / math.log(2) / sum(sizes), sum(sizes)
     return f"{summary}; {size:,} bytes, line ends included: {bits:.4f} bits per byte"
+
+
+def _sequence(path: Path) -> str:
+    """Return the only sequence of a file."""
+    columns = [Column("target", "sequence")] if has_columns(path.name) else []
+    found = Table([path], columns).texts()[0] if columns else files.read_lines(path)
+    if len(found) != 1:
+        raise UserError(f"--target={path}: has {len(found)} sequences; --mutations are of one")
+    return found[0]
 
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:

@@ -155,7 +155,11 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     window = np.repeat(windows, lengths)
     place = np.arange(len(window)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
-    window, place = window[may], place[may]
+    return hidden_at(items, window[may], place[may])
+
+
+def hidden_at(items: Masked, window: np.ndarray, place: np.ndarray) -> Masked:
+    """Return items with a single piece masked, by MASK: that at each place of each window."""
     repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
     every = Masked(repeated, repeated.emptied(), items.special)
     every.masks, every.alone = items.masks, place
