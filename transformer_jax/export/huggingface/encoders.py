@@ -108,9 +108,9 @@ def _besides(config: ModelConfig) -> dict[str, np.ndarray]:
     return {
         "esm.contact_head.regression.weight": np.zeros((1, maps), np.float32),
         "esm.contact_head.regression.bias": np.zeros(1, np.float32),
-        "esm.rotary_embeddings.inv_freq": np.float32(
-            config.rope_theta ** -(np.arange(half) / half)
-        ),
+        "esm.rotary_embeddings.inv_freq": np.power(
+            config.rope_theta, -np.arange(half) / half
+        ).astype(np.float32),
     }
 
 
