@@ -174,8 +174,10 @@ def test_a_gap_is_filled_with_what_follows_its_suffix():
     read = [writer.gap(*pair) for pair in (("ab", "cd"), ("", "hello"), ("b", ""))]
     prefix, middle, suffix = map(codec.piece_id, FIM_PIECES)
     a = codec.piece_id("a")
-    assert read[0] == [prefix, a, a + 1, suffix, a + 2, a + 3, middle]
-    assert read[1][:2] == [prefix, suffix]
+    assert read[0] == [prefix, suffix, a + 2, a + 3, middle, a, a + 1]
+    assert read[1][-1] == middle
+    psm = Generator(model, codec, dataclasses.replace(config, fim_spm_rate=0.0), GREEDY)
+    assert psm.gap("ab", "cd") == [prefix, a, a + 1, suffix, a + 2, a + 3, middle]
     never, texts = [PAD, BOS, prefix, middle, suffix], [[*ids] for ids in read]
     for _ in range(6):
         rows = logits(FILES, texts, [0, 0, 0])

@@ -33,8 +33,15 @@ class Sentinels(NamedTuple):
         except UserError:
             return None
 
-    def before_middle(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """Return what is read before the middle is written: prefix, suffix, middle (PSM)."""
+    def before_middle(
+        self, prefix: Sequence[int], suffix: Sequence[int], suffix_first: bool
+    ) -> list[int]:
+        """Return what is read before the middle is written: prefix, suffix, middle (PSM); or, in
+        the second variant of suffix, prefix, middle (SPM), where the middle goes on from the prefix
+        as texts do.
+        """
+        if suffix_first:
+            return [self.prefix, self.suffix, *suffix, self.middle, *prefix]
         return [self.prefix, *prefix, self.suffix, *suffix, self.middle]
 
 
@@ -115,7 +122,5 @@ class Infilling(NamedTuple):
         suffix = suffix[: max(len(suffix) - max(over, 0), 0)]
         over = len(prefix) + len(middle) + len(suffix) + 4 - room
         prefix = prefix[max(over, 0) :]
-        before = self.sentinels.before_middle(prefix, suffix)
-        if spm:  # the second variant, in which the prefix and the middle are one text
-            before = [*self.sentinels.before_middle([], suffix), *prefix]
+        before = self.sentinels.before_middle(prefix, suffix, spm)
         return [*before, *middle, self.special.end][:room]

@@ -192,7 +192,8 @@ class Generator:
         return [*shortened([*prompt], most), self.special.begin]
 
     def gap(self, prefix: str, suffix: str) -> list[int]:
-        """Return what the model reads before it writes the text between two others.
+        """Return what the model reads before it writes the text between two others: the suffix
+        first, if it was trained so (see `Sentinels`).
 
         Raises:
           UserError: if it was not trained to.
@@ -204,7 +205,8 @@ class Generator:
             )
         (begins,) = self._codec.encode([""], bos=self._objective.prompts_begin, eos=False)
         before, after = self._codec.encode([prefix, suffix], eos=False)
-        return [*begins, *self._sentinels.before_middle(before, after)]
+        suffix_first = self._objective.fim_rate > 0 and self._objective.fim_spm_rate > 0
+        return [*begins, *self._sentinels.before_middle(before, after, suffix_first)]
 
     def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
         """Return the search's Sentence for a prompt, given the pieces read."""
