@@ -13,7 +13,10 @@ plain   the same without, to see what gaps cost: scores are of texts as they are
 small   fim at 3 layers of width 128, for CPUs.
 plain_small  plain at that size.
 
-See benchmarks/studies/infilling.py for the share of removed lines that are written back.
+After 1,200 steps of small and plain_small, seed 0, validation has 1.722 and 1.714 bits a byte. Of
+500 lines taken out of the test's files, small writes back 5.8 % from what precedes and 4.8 % with
+what follows too; the commonest line between the same neighbours is right for 9.0 %: so short a
+training is not enough (benchmarks/studies/infilling.py).
 """
 
 from transformer_jax.config import Experiment
