@@ -45,7 +45,7 @@ SLOW = (
     "decoding/test_streaming.py",
     "evaluation/test_moves.py", "export/test_stablehlo.py",
     "decoding/test_long_lines.py", "decoding/test_sampling.py", "decoding/test_stream.py",
-    "decoding/test_top.py", "decoding/test_translate.py", "decoding/test_values.py",
+    "decoding/test_top.py", "decoding/test_translate.py", "decoding/test_samplers.py",
     "experiments/test_plan.py",
     "e2e/", "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",

@@ -64,7 +64,9 @@ def of(family, **fields) -> ModelConfig:
     }  # fmt: skip
     sizes = {"d_model": 24, "num_heads": 4, "head_dim": None, "max_positions": 16}
     sizes |= {"d_ff": 96} if family.fourfold else {}
-    return dataclasses.replace(MODEL, **layers, **sizes, **family.fixed | first | fields)
+    masks = {"token_dropout": 5} if "mask_token_id" in dict(family.words) else {}
+    fixed = layers | sizes | masks | family.fixed
+    return dataclasses.replace(MODEL, **fixed | first | fields)
 
 
 def params_of(config: ModelConfig, predicts: tuple[str, ...]):

@@ -153,7 +153,7 @@ ESM = Family(
     defaults={
         **BERT.defaults, "max_position_embeddings": 1026, "rope_theta": 10_000.0,
         "position_embedding_type": "absolute", "emb_layer_norm_before": False,
-        "token_dropout": False, "is_folding_model": False,
+        "token_dropout": False, "mask_token_id": None, "is_folding_model": False,
     },
     fixed={
         "architecture": "encoder", "residual": "pre_norm", "norm": "layer_norm",
