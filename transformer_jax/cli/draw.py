@@ -24,26 +24,7 @@ _SHORT = {"guidance": "guidance", "steps": "sampling_steps", "num_samples": "num
 
 def main(argv: Sequence[str]) -> int:
     """Draw, and return the exit code."""
-    parser = Parser(_HELP)
-    add = parser.add_argument
-    add("--workdir", required=True, help=WORKDIR)
-    add("--checkpoint", help="best, last, a step or average:N; default: the config's")
-    add("--text", action="append", help="what to draw; may be repeated")
-    add("--texts", type=Path, metavar="FILE", help="a file with what to draw, a line for each")
-    add("--guidance", metavar="W", help="how much what is said counts; 1: as in training")
-    add("--steps", metavar="N", help="steps from noise to picture")
-    add("--search", metavar="WORD", help="euler, heun or ancestral")
-    add("--num-samples", metavar="N", help="pictures for each text")
-    add("--seed", metavar="N", help="of the noise")
-    add("--columns", type=int, help="of the sheet; default: the pictures of one text, or 10")
-    add(
-        "--output",
-        type=Path,
-        default=Path("drawn.png"),
-        metavar="FILE",
-        help="a sheet of pictures, .png, or arrays `images` and `labels`, .npz; default: drawn.png",
-    )
-    arguments, overrides = parser.read(argv)
+    arguments, overrides = _parser().read(argv)
     short = [
         (f"decoding.{field}", getattr(arguments, name))
         for name, field in _SHORT.items()
@@ -85,6 +66,29 @@ def main(argv: Sequence[str]) -> int:
             Image.fromarray(sheet[..., 0] if sheet.shape[2] == 1 else sheet).save(arguments.output)
     print(f"{len(pictures):,} pictures; written to {arguments.output}")
     return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(_HELP)
+    add = parser.add_argument
+    add("--workdir", required=True, help=WORKDIR)
+    add("--checkpoint", help="best, last, a step or average:N; default: the config's")
+    add("--text", action="append", help="what to draw; may be repeated")
+    add("--texts", type=Path, metavar="FILE", help="a file with what to draw, a line for each")
+    add("--guidance", metavar="W", help="how much what is said counts; 1: as in training")
+    add("--steps", metavar="N", help="steps from noise to picture")
+    add("--search", metavar="WORD", help="euler, heun or ancestral")
+    add("--num-samples", metavar="N", help="pictures for each text")
+    add("--seed", metavar="N", help="of the noise")
+    add("--columns", type=int, help="of the sheet; default: the pictures of one text, or 10")
+    add(
+        "--output",
+        type=Path,
+        default=Path("drawn.png"),
+        metavar="FILE",
+        help="a sheet of pictures, .png, or arrays `images` and `labels`, .npz; default: drawn.png",
+    )
+    return parser
 
 
 def _classes(trained: Any) -> list[str]:

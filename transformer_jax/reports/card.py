@@ -17,6 +17,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.config.choices.searches import SEARCHES
+from transformer_jax.config.choices.sources import SOURCES
 from transformer_jax.config.metrics import PREDICTION, TRANSLATION
 from transformer_jax.reports import runs
 
@@ -24,8 +25,6 @@ _METRICS = {**PREDICTION, **TRANSLATION}
 _IDENTIFIER = r"[a-z0-9][a-z0-9.-]*"  # of a licence on the Hub
 _LANGUAGE = r"[a-z]{2,3}"  # ISO 639
 _DATASET = r"([\w-]+/)?[\w.-]+"  # of a data set on the Hub
-# Sources whose files, columns or generators have the names of languages.
-_BY_LANGUAGE = ("text", "tfds", "spelled_numbers")
 
 
 class Stated(NamedTuple):
@@ -105,7 +104,8 @@ def languages(experiment: Experiment) -> tuple[str, ...]:
     """Return the languages of a translator of text whose data are named after them."""
     data, codecs = experiment.data, [CODECS.get(name) for name in experiment.codecs]
     sides = data.source_language, data.target_language
-    named = data.source in _BY_LANGUAGE and not data.columns and not experiment.objective.one_sided
+    named = SOURCES[data.source].languages and not data.columns
+    named &= not experiment.objective.one_sided
     written = all(codec is not None and codec.text and not codec.vectors for codec in codecs)
     if not (named and written and all(re.fullmatch(_LANGUAGE, side) for side in sides)):
         return ()

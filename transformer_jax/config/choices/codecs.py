@@ -23,6 +23,8 @@ class Codec(Record):
     chess: whether its texts are chess positions.
     tasks: the Hugging Face Hub's names of tasks of text, and those of the same with these values.
     letters: whether its texts consist of the letters of a fixed alphabet.
+    parts: whether a text may be cut anywhere and its parts encoded apart; of imported tokenizers,
+      some keep a part as it was, and each is tried.
     """
 
     sources: tuple[str, ...] = ()
@@ -36,6 +38,7 @@ class Codec(Record):
     chess: bool = False
     tasks: Mapping[str, str] = field(default_factory=dict)
     letters: bool = False
+    parts: bool = False
 
     @property
     def vectors(self) -> bool:
@@ -53,8 +56,8 @@ CODECS = {
     "wordpiece": Codec(tokenizer=("vocab_size", "max_lines", "symbols", "lowercase")),
     "words": Codec(tokenizer=("vocab_size", "max_lines", "symbols", "lowercase")),
     "trees": Codec(trees=True),
-    "bytes": Codec(),
-    "characters": Codec(),
+    "bytes": Codec(parts=True),
+    "characters": Codec(parts=True),
     "residues": Codec(letters=True),
     "nucleotides": Codec(letters=True),
     "classes": Codec(text=False, classes=True),
@@ -64,7 +67,7 @@ CODECS = {
     "fen": Codec(chess=True),
     "board": Codec(chess=True),
     "moves": Codec(text=False, classes=True),
-    "huggingface": Codec(),
+    "huggingface": Codec(parts=True),
     "patches": Codec(
         sources=("arrays", "folders", "tfds"), noun="picture", read_as="pictures",
         reads=("patch_size", "pixel_scale"),
@@ -80,6 +83,7 @@ CODECS = {
 }  # fmt: skip
 VECTORS = with_(CODECS, vectors=True)
 LETTERS = with_(CODECS, letters=True)
+PARTS = with_(CODECS, parts=True)
 SIZED = tuple(word for word, codec in CODECS.items() if codec.tokenizer)
 
 

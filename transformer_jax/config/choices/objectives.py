@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from transformer_jax.config.bounds import check
-from transformer_jax.config.choices.codecs import CODECS
+from transformer_jax.config.bounds import check, either
+from transformer_jax.config.choices.codecs import CODECS, PARTS
 from transformer_jax.config.choices.objective import Objective
 from transformer_jax.config.choices.pictures import check_diffusion, check_reconstruct
 from transformer_jax.config.choices.record import with_
@@ -39,9 +39,9 @@ def _check_infilling(run: Any, field: str) -> None:
     if not objective.fim_rate:
         return
     check(
-        run.tgt.codec in ("bytes", "characters", "huggingface"),
+        run.tgt.codec in PARTS,
         f"tgt.codec={run.tgt.codec!r}: objective.fim_rate={objective.fim_rate} cuts texts "
-        "anywhere, also within words; choose 'bytes', 'characters' or 'huggingface'",
+        f"anywhere, also within words; choose {either(PARTS)}",
     )
     check(
         objective.window >= _FIM_WINDOW,

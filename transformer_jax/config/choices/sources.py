@@ -14,11 +14,15 @@ class Source(Record):
     made: whether it is generated, without files.
     text: whether it can have text, not only what becomes vectors.
     documents: whether its texts can be whole files, for objectives without a source side.
+    lines: whether they can be lines.
+    languages: whether its files, columns or generators have the names of languages.
     """
 
     made: bool = False
     text: bool = True
     documents: bool = False
+    lines: bool = True
+    languages: bool = False
 
 
 def _check_numbers(data: Any, field: str) -> None:
@@ -29,13 +33,15 @@ def _check_numbers(data: Any, field: str) -> None:
 
 
 SOURCES = {
-    "text": Source(documents=True, reads=("columns",)),
-    "tfds": Source(),
-    "spelled_numbers": Source(made=True, reads=("round_numbers",), check=_check_numbers),
+    "text": Source(documents=True, languages=True, reads=("columns",)),
+    "tfds": Source(languages=True),
+    "spelled_numbers": Source(
+        made=True, languages=True, reads=("round_numbers",), check=_check_numbers
+    ),
     "listops": Source(made=True, reads=("example_lengths", "list_depth", "list_arguments")),
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),
-    "standard_library": Source(made=True, documents=True),
+    "standard_library": Source(made=True, documents=True, lines=False),
     "arrays": Source(text=False, reads=("label_texts",)),
     "folders": Source(text=False, reads=("columns", "image_size")),
     "series": Source(text=False),

@@ -10,12 +10,16 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import ObjectiveConfig
+from transformer_jax.config.bounds import either
+from transformer_jax.config.choices.codecs import PARTS
 from transformer_jax.config.choices.objectives import FIM_PIECES
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw, uniform
 
 _WHETHER, _FIRST, _SECOND, _FORM = range(4)  # purposes of random numbers
-_EDGES = 4  # bytes of a character that a window may begin or end with a part of
+# How many pieces may be left out at the beginning and the end of a window, fewest first: it may
+# begin and end within a character, of up to four bytes.
+_EDGES = sorted(((a, b) for a in range(4) for b in range(4)), key=sum)
 
 
 class Sentinels(NamedTuple):
@@ -74,7 +78,7 @@ class Infilling(NamedTuple):
         if [codec.decode(ids) for ids in parts] != [" a", "a"]:
             raise UserError(
                 f"{field}: a text is cut anywhere, and this tokenizer does not keep the spaces at "
-                "the ends of a part; choose tgt.codec='bytes', 'characters' or 'huggingface'"
+                f"the ends of a part; choose another tokenizer, or tgt.codec={either(PARTS)}"
             )
         return cls(codec, sentinels, special_of(codec), config.fim_rate, config.fim_spm_rate)
 
@@ -105,8 +109,7 @@ class Infilling(NamedTuple):
         """Return the text of pieces, without parts of characters at its ends; None if it is not
         encoded as it was, so that it could not be put together again.
         """
-        ends = [(a, b) for a in range(_EDGES) for b in range(_EDGES)]
-        for a, b in sorted(ends, key=sum):
+        for a, b in _EDGES:
             text = self.codec.decode(part := ids[a : len(ids) - b])
             if self.codec.encode([text], eos=False) == [part]:
                 return text

@@ -75,7 +75,7 @@ def load(
     whole_files = objective.one_sided and objective.document == "file"  # else that of its parts
     if config.source == "text":
         source = partial(text_files.load, one_sided=objective.one_sided, labels=objective.labels)
-    if config.source == "standard_library" and not whole_files:
+    if not (RECORDS[config.source].lines or whole_files):
         raise UserError(
             f"config.data.source={config.source!r}: its texts are whole files; choose "
             "objective.name='language_model' or another without a source side, and "
