@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "pegasus": {"pad": 0, "eos": 1, "decoder_start": 0},
     "bart": {"pad": 1, "bos": 0, "eos": 2, "decoder_start": 2},
     "mbart": {"pad": 1, "bos": 0, "eos": 2}, "t5": {"pad": 0, "eos": 1}, "bert": {"pad": 0},
-    "esm": {},
+    "esm": {"eos": 2},
 }  # fmt: skip
 
 
