@@ -126,6 +126,7 @@ def test_masked_pieces_are_learned_and_scored(home, capsys):
     assert scores_tested(home / "masked", "validation") == written["scores"].keys()
 
 
+@pytest.mark.thorough
 def test_fine_tuning_starts_from_the_encoder_of_the_source(home):
     """The encoder and its tokenizer are taken over; what predicts the class is new."""
     log = (home / "classes/train.log").read_text()
@@ -296,6 +297,7 @@ def test_fine_tuning_starts_from_the_encoder_of_a_translation_model(home, monkey
             np.testing.assert_array_equal(array, given[there] if reads else fresh[name])
 
 
+@pytest.mark.thorough
 def test_an_image_classifier_is_trained_resumed_and_reported(tmp_path, monkeypatch, capsys):
     """From arrays in files to a report that shows them; resuming changes nothing."""
     rng = np.random.default_rng(0)

@@ -107,6 +107,7 @@ def params_of(workdir):
     return transformer_jax.load(workdir.path, "last").params
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_equals_an_uninterrupted_one(home, monkeypatch):
     """Noise, times and what is left out are drawn again as they were."""
     import jax

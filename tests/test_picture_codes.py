@@ -53,6 +53,7 @@ def run(tmp_path_factory):
     return home / "run"
 
 
+@pytest.mark.thorough
 def test_scores_match_the_decoded_pictures_and_a_report_shows_them(run, capsys):
     assert evaluate.main([f"--workdir={run}"]) == 0
     printed = capsys.readouterr().out

@@ -85,6 +85,7 @@ def prompts_of(objective: ObjectiveConfig) -> tuple[list[list[int]], list[int]]:
     return [[BOS, *ids] for ids in letters], [len(ids) * (objective == WINDOWS) for ids in letters]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("objective", [LINES, FILES, *RANKED], ids=lambda x: x.name + x.document)
 def test_greedy_text_is_the_argmax_of_one_full_pass(objective):
     """Token by token, after prompts of different lengths in one batch."""

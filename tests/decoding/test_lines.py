@@ -72,6 +72,7 @@ def hypotheses(config, n_best, lines=LINES, **asked):
     return translator(config, n_best).hypotheses((), lines, **asked)
 
 
+@pytest.mark.thorough
 def test_order_and_batching_do_not_change_translations():
     """All at once, in another order, or one at a time: each line's translation is the same."""
     together = translator(BEAM).translate((), LINES)

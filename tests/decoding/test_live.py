@@ -157,6 +157,7 @@ def test_a_new_sentence_joins_the_running_batch(crowd, stay, joined):
     assert there == joined
 
 
+@pytest.mark.thorough
 def test_each_sentence_has_its_own_sampling_options():
     """Greedy texts and samples of any temperature, side by side, match separate searches."""
     some, expected = [], []

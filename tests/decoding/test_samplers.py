@@ -60,6 +60,7 @@ def test_euler_shrinks_the_spread_as_known(steps, deviation):
     assert found.std() == pytest.approx(deviation, abs=0.001)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("config", "search", "steps", "within"),
     [(FLOW, "heun", 20, 0.01), (FLOW, "ancestral", 200, 0.02), (SAMPLE, "heun", 20, 0.01),

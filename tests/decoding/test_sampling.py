@@ -96,6 +96,7 @@ def p_value(counts: Counter, expected: dict[tuple, float]) -> float:
     return stats.chisquare(seen, np.array(shares) / sum(shares) * sum(seen)).pvalue
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", CASES)
 def test_samples_follow_the_models_distribution(case):
     """A chi-square test of whole texts accepts the model's distribution and rejects another."""

@@ -113,6 +113,7 @@ def test_streaming_matches_one_batch_at_a_time(name, way, devices):
     test()
 
 
+@pytest.mark.thorough
 def test_successive_streams_are_independent():
     """A stream, empty or not, leaves nothing behind for the next."""
     assert streamed("beam", 1, SHAPES["in shares"], []) == []

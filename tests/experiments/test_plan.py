@@ -80,6 +80,7 @@ def test_the_formula_matches_the_operations_of_the_program():
     assert wrong(by_formula.operations) == []
 
 
+@pytest.mark.thorough
 def test_a_formula_that_omits_a_product_is_detected():
     def without_cross_attention(config, vocabulary, rows, src_length, tgt_length):
         heads = config.num_heads * (config.key_size + config.value_size)

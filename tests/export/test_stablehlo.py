@@ -152,6 +152,7 @@ BOTH_WAYS = dataclasses.replace(
 FORWARDS = dataclasses.replace(WRITER.model, pooling="last")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "predicts", "read_by"),
     [("masked_lm", "tokens", BOTH_WAYS), ("classify", "class", BOTH_WAYS),

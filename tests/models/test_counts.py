@@ -111,6 +111,7 @@ def test_the_formula_equals_the_models_count():
     assert wrong(by_formula.parameters) == []
 
 
+@pytest.mark.thorough
 def test_the_formula_counts_the_heads_of_each_objective():
     for config in ENCODERS.values():
         for objective, sizes in (
@@ -126,6 +127,7 @@ def test_the_formula_counts_the_heads_of_each_objective():
             assert parameters(config, (30, 3), ObjectiveConfig(objective)) == expected
 
 
+@pytest.mark.thorough
 def test_a_formula_that_omits_a_term_is_detected():
     def without_final_norm(config, *sizes):
         pre = config.residual in ENDS_IN_NORM

@@ -66,6 +66,7 @@ def named(request):
     return request.param, model_of(request.param)
 
 
+@pytest.mark.one_in(2)
 def test_time_and_condition_lead_the_prediction(named):
     """Each of them, and the picture, changes what is predicted, in its own row alone."""
     name, model = named

@@ -28,6 +28,7 @@ def in_turn(forwards, backwards, x, params):
     return x
 
 
+@pytest.mark.thorough
 def test_gradients_equal_those_of_ordinary_layers(monkeypatch):
     """With all kinds of dropout; also for what layers share: the source, a table of distances."""
     with jax.enable_x64(True):

@@ -238,6 +238,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_run(start, whole, monkeypatc
     assert_same_run(workdir, whole)
 
 
+@pytest.mark.thorough
 def test_several_steps_in_one_call_are_the_same_run(start, whole, monkeypatch):
     """The same metrics up to rounding, and the same bits whether or not it was interrupted."""
     training = dataclasses.replace(SIX.training, steps_per_execution=3)

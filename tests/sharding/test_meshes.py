@@ -359,6 +359,7 @@ def wrong_axes() -> list[str]:
     return sorted(wrong)
 
 
+@pytest.mark.thorough
 def test_every_axis_of_parameters_is_checked():
     assert wrong_axes() == []
 
