@@ -54,7 +54,6 @@ print(write.decode([piece for piece in found[0].{found} if piece not in ("<s>", 
 
 def stablehlo(directory: str, inputs: int) -> str:
     """Return a program for a directory of StableHLO whose pass over texts has so many inputs."""
-    ids = ", ".join(["ids"] * inputs)
     return f"""\
 import json
 
@@ -66,8 +65,12 @@ directory = {directory!r}
 described = json.load(open(f"{{directory}}/README.json"))  # inputs and outputs of each program
 forward = open(f"{{directory}}/{{described['programs']['forward']['file']}}", "rb").read()
 parameters = load_file(f"{{directory}}/{{described['parameters']}}")
-ids = np.array([[1, 2]], np.int32)  # pieces of a text
-print(jax.export.deserialize(bytearray(forward)).call(parameters, {ids}))
+program = jax.export.deserialize(bytearray(forward))
+inputs = []
+for form in program.in_avals[-{inputs}:]:  # one text for each side, padded if the length is fixed
+    length = form.shape[1] if isinstance(form.shape[1], int) else 2
+    inputs.append(np.array([[1, 2] + [0] * (length - 2)], np.int32))  # ids of pieces
+print(program.call(parameters, *inputs))
 """
 
 
