@@ -174,6 +174,7 @@ TABLES = {
     (config.ModelConfig, "distribution"): "nn.distributions.DISTRIBUTIONS",
     (config.SideConfig, "codec"): "data.codecs.pair.CODECS",
     (config.DataConfig, "source"): "data.sources.SOURCES",
+    (config.DataConfig, "environment"): "data.environments.ENVIRONMENTS",
     (config.DataConfig, "batching"): "data.batches.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
     (config.ObjectiveConfig, "noise_schedule"): "data.diffusion.NOISE_SCHEDULES",
@@ -216,6 +217,7 @@ def test_augmentations_match_the_tables():
 BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "condition": "models.diffusion_transformer",
+    "actions": "models.decision_transformer",
     "pixel_scale": "data.codecs.patches.train",
     "compute_dtype": "jnp.dtype",
     "document": "data.sources.load",

@@ -64,9 +64,16 @@ MM_DIT = dataclasses.replace(
     DIT, condition="text", query_key_norm="per_head", num_encoder_layers=3,
     encoder_pattern=("joint", "joint", "joint_last"),
 )  # fmt: skip
+# The Decision Transformer of Hopper and the like, in small.
+DECISIONS = ModelConfig(
+    architecture="decision_transformer", stem="trajectory", actions="continuous", d_model=16,
+    d_ff=64, num_heads=2, num_decoder_layers=2, dropout_rate=0.0, norm_epsilon=1e-5,
+    positions="learned", max_positions=12, embedding_scale=False, input_norm=True,
+    residual="pre_norm", activation="relu",
+)  # fmt: skip
 STEMS = [
     LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER,
-    AUTOENCODER, DIT, MM_DIT,
+    AUTOENCODER, DIT, MM_DIT, DECISIONS,
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, ModelConfig, parts
 from transformer_jax.config.choices.layers import FEED_FORWARDS
 from transformer_jax.config.convert import from_json, own_parts, to_json
+from transformer_jax.data.batches.batch import channels_of
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
@@ -32,6 +33,7 @@ from transformer_jax.experiments.scaling import (
     on_gpus,
     predict,
 )
+from transformer_jax.models.build import build_for
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.cost import (
@@ -79,7 +81,7 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
         param_shardings(boxed, mesh),
     )
     objective = objective_named(experiment.objective.name)
-    channels = None if experiment.model.stem == "embedding" else sizes[0]
+    channels = channels_of(build_for(experiment, *sizes).example())
     batch = abstract_batch(objective, longest_shape(experiment), mesh, channels)
     began = time.monotonic()
     with jax.set_mesh(mesh):

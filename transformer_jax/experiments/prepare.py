@@ -83,8 +83,10 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
     objective, text = _opened(experiment, corpora, tokenizers, sampling)
     if isinstance(tokenizers.src, VectorCodec):
-        read = tokenizers.src.reader(data)
-        src, tgt = (x if x.read is None else x._replace(read=read) for x in (text.src, text.tgt))
+        src, tgt = (
+            side._replace(read=codec.reader(data)) if isinstance(codec, VectorCodec) else side
+            for side, codec in zip((text.src, text.tgt), tokenizers, strict=True)
+        )
         text = TokenStore(src, tgt, text.special)
     store = objective.items(text, experiment.objective, tokenizers.src)
     noun = noun_of(objective, experiment)

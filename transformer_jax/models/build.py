@@ -12,6 +12,7 @@ from transformer_jax.config.registry import pick
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.autoencoder import Autoencoder
 from transformer_jax.models.core import Core
+from transformer_jax.models.decision_transformer import DecisionTransformer
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.decomposable import DecomposableAttention
 from transformer_jax.models.diffusion_transformer import DiffusionTransformer
@@ -40,6 +41,7 @@ MODELS: dict[str, type[Core]] = {
     "prefix_decoder": PrefixDecoder,
     "autoencoder": Autoencoder,
     "diffusion_transformer": DiffusionTransformer,
+    "decision_transformer": DecisionTransformer,
 }
 
 

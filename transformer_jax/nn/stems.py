@@ -188,6 +188,52 @@ class Series(Linear):
         return self.config.patches(length)
 
 
+class Trajectory(Stem):
+    """The steps of an agent: return, state and action, each through a linear map of its own, become
+    consecutive positions; what is added for a time step is the same for all of them (Chen et al.
+    2021, arXiv:2106.01345). Without returns, a step has two positions.
+    """
+
+    actions: int  # numbers in an action
+    returns: bool
+
+    def setup(self) -> None:
+        super().setup()
+        for name, size in self.sizes.items():
+            shape, names = ((size,), (self.config.d_model,)), ("features", "embed")
+            setattr(self, name, Project(*shape, names, self.dtype, role=OWN_MAP))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers in each part of a step, in their order."""
+        first = {"return_map": 1} if self.returns else {}
+        return {**first, "state_map": self.channels - 2, "action_map": self.actions}
+
+    def __call__(
+        self,
+        inputs: Float[Array, "B L C"],
+        actions: Float[Array, "B L A"],
+        of_time: Float[Array, "B L D"] | None,
+        pos: Int[Array, "B L"],
+        seg: Int[Array, "B L"],
+    ) -> Entered:
+        """Return the positions of the steps [B L C], which are time, return and state, and of their
+        actions, in the order in which they happen, with the vectors of their times.
+        """
+        parts = (*((inputs[..., 1:2],) if self.returns else ()), inputs[..., 2:], actions)
+        each = [getattr(self, name)(x) for name, x in zip(self.sizes, parts, strict=True)]
+        x = jnp.stack(each, 2)
+        if of_time is not None:
+            x = x + of_time[:, :, None].astype(x.dtype)
+        count = len(each)
+        place = pos[..., None] * count + jnp.arange(count).reshape(1, 1, -1)
+        return Entered(
+            x.reshape(len(x), -1, x.shape[-1]),
+            place.reshape(len(x), -1),
+            jnp.repeat(seg, count, axis=1),
+        )
+
+
 def sinusoidal(grid: Sequence[int], width: int) -> np.ndarray:
     """Return vectors for the places of a grid, row by row [R C, width], float64: sines and cosines
     of the row, then of the column, each as in paper 3.5 with half the channels.
@@ -210,4 +256,5 @@ STEMS: dict[str, type[Stem] | None] = {
     "convolution": Convolution,
     "series": Series,
     "conv1d": Conv1d,
+    "trajectory": Trajectory,
 }

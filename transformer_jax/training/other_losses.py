@@ -66,6 +66,20 @@ def diffusion_sums(
     return _of_numbers(jnp.square(x - targets.astype(x.dtype)).mean(-1), weight)
 
 
+def action_sums(
+    x: Float[Array, "B T D"],
+    head: Head | None,
+    targets: Int[Array, "B T"] | Float[Array, "B T A"],
+    weight: Float[Array, "B T"],
+) -> Sums:
+    """Return the sums of cross-entropy of discrete actions, or of mean squared errors of continuous
+    ones, which have no head.
+    """
+    if head is None:
+        return diffusion_sums(x, head, targets, weight)
+    return loss_sums(head.logits(x), targets, weight, 0.0, "uniform")
+
+
 def pointer_sums(
     logits: Float[Array, "B T S"],
     head: Head,
@@ -101,4 +115,6 @@ LOSSES: dict[str, Callable[..., Sums]] = {
     "ctc": ctc_sums,
     "pixels": reconstruction_sums,
     "diffusion": diffusion_sums,
+    "action": action_sums,
+    "cloned_action": action_sums,
 }

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.base.counting import needed, operations
 from transformer_jax.config import Experiment, OptimizerConfig, TrainingConfig
-from transformer_jax.data.batches.batch import Batch, channels_of
+from transformer_jax.data.batches.batch import Batch, Channels, channels_of
 from transformer_jax.data.batches.batching import Shape, blank
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.models.build import roles_of
@@ -166,7 +166,7 @@ def abstract_batch(
     objective: Objective,
     shape: Shape,
     mesh: Mesh,
-    channels: int | None = None,
+    channels: Channels = (None, None),
     most: int = 1,
     count: int = 1,
 ) -> Batch:

@@ -145,6 +145,25 @@ def _check_diffusion(model: Any, field: str) -> None:
     )
 
 
+def _check_decisions(model: Any, field: str) -> None:
+    """Reject other readers of steps, and schemes for the positions of pieces."""
+    has = "architecture='decision_transformer'"
+    check(
+        model.stem == "trajectory",
+        f"stem={model.stem!r}: {has} reads the steps of an agent; choose 'trajectory'",
+    )
+    check(
+        model.layer_sharing != "universal" and model.lora_rank is None,
+        f"layer_sharing={model.layer_sharing!r}, lora_rank={model.lora_rank}: are for models of "
+        f"texts, not for {has}; leave them at 'none' and None",
+    )
+    check(
+        {*PLACES}.isdisjoint(model.decoder_pattern),
+        f"decoder_pattern={model.decoder_pattern}: has a vector for each of max_positions, and in "
+        f"{has} these are time steps of two or three positions; choose another",
+    )
+
+
 # Fields of all models with a table of pieces, dropout and computation.
 _TABLES = ("architecture", "d_model", "dropout_rate", "positions", "embedding_norm",
            "embedding_scale", "compute_dtype")  # fmt: skip
@@ -194,6 +213,9 @@ ARCHITECTURES = {
     "diffusion_transformer": Architecture(
         stacks=("encoder",), vectors=True, rows=True, reads=("condition",),
         initializers=("xavier",), check=_check_diffusion,
+    ),
+    "decision_transformer": Architecture(
+        stacks=("decoder",), vectors=True, rows=True, reads=("actions",), check=_check_decisions,
     ),
 }  # fmt: skip
 

@@ -80,6 +80,12 @@ CODECS = {
         tasks={"translation": "automatic-speech-recognition",
                "text-classification": "audio-classification"},
     ),
+    "states": Codec(
+        sources=("trajectories", "environment"), noun="trajectory", read_as="trajectories",
+    ),
+    "actions": Codec(
+        sources=("trajectories", "environment"), noun="trajectory", text=False,
+    ),
 }  # fmt: skip
 VECTORS = with_(CODECS, vectors=True)
 LETTERS = with_(CODECS, letters=True)

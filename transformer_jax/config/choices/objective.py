@@ -25,6 +25,7 @@ class Objective(Record):
     senses: whether its source side may be vectors: pictures or sounds.
     reproduces: whether it writes what it reads, and what files say beside that is ignored.
     diffuses: whether it predicts what noise hides in values, which a search of values draws.
+    acts: whether it predicts the actions of an agent, which eval.py tries in an environment.
     symbols: the named pieces that it writes into texts.
     masks: whether pieces are masked, and predicted at their positions.
     prefix: whether a prefix of each row is read in both directions.
@@ -62,6 +63,7 @@ class Objective(Record):
     senses: bool = False
     reproduces: bool = False
     diffuses: bool = False
+    acts: bool = False
     symbols: tuple[str, ...] = ()
     masks: bool = False
     prefix: bool = False

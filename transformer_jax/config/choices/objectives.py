@@ -7,6 +7,7 @@ from transformer_jax.config.choices.codecs import CODECS, PARTS
 from transformer_jax.config.choices.objective import Objective
 from transformer_jax.config.choices.pictures import check_diffusion, check_reconstruct
 from transformer_jax.config.choices.record import with_
+from transformer_jax.config.choices.series import check_actions, check_forecast
 
 SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
 FIM_PIECES = "<fim_prefix>", "<fim_middle>", "<fim_suffix>"  # StarCoder's, before parts of a text
@@ -68,33 +69,17 @@ def check_word_labels(run: Any, field: str = "objective.name") -> None:
     )
 
 
-def _check_forecast(run: Any, field: str) -> None:
-    """Reject windows that are not a whole number of patches, and rows with several windows."""
-    model, window = run.model, run.objective.window
-    check(
-        window >= model.patch_length and (window - model.patch_length) % model.patch_stride == 0,
-        f"objective.window={window}: is not model.patch_length={model.patch_length} plus a "
-        f"multiple of model.patch_stride={model.patch_stride}, so patches would miss rows; "
-        "change one of them",
-    )
-    check(
-        model.patch_stride <= model.patch_length,
-        f"model.patch_stride={model.patch_stride}: is above model.patch_length="
-        f"{model.patch_length}, so the rows between patches would not be read; lower it",
-    )
-    check(
-        run.data.batching == "bucket",
-        f"data.batching={run.data.batching!r}: a row of objective.name='forecast' is a "
-        "window; choose 'bucket'",
-    )
-
-
 _WINDOW = ("window", "document")
 _FIM_WINDOW = 8  # pieces, so that at least as many are text as are not
 _PAIR = 5, "BOS and two segments of a piece and EOS"
 _READERS = "encoder", "perceiver", "elmo", "decoder"
 _CONTINUES = "predicts the rest of a text from its first part"
 _REST = "in the rest of each window, after the cut of validation"
+_OF_AGENTS: dict[str, Any] = {
+    "architectures": ("decision_transformer",), "besides": ("labels", "actions"), "acts": True,
+    "reads": ("window",), "mixes": False, "chooses": False, "nats": False, "method": "act",
+    "evaluated": "acting", "task": "reinforcement-learning", "check": check_actions,
+}  # fmt: skip
 OBJECTIVES = {
     "translate": Objective(
         architectures=("encoder_decoder", "recurrent", "prefix_decoder"),
@@ -323,7 +308,7 @@ OBJECTIVES = {
         method="forecast",
         evaluated="forecasts",
         task="time-series-forecasting",
-        check=_check_forecast,
+        check=check_forecast,
     ),
     "ctc": Objective(
         architectures=("encoder",),
@@ -375,6 +360,8 @@ OBJECTIVES = {
         evaluated="drawn",
         check=check_diffusion,
     ),
+    "decide": Objective(title="A Decision Transformer", brief="Decision Transformer", **_OF_AGENTS),
+    "clone": Objective(title="A cloned policy", brief="cloned policy", **_OF_AGENTS),
 }  # fmt: skip
 OF_TEXT = with_(OBJECTIVES, text=True)
 JOINS = with_(OBJECTIVES, joins=True)

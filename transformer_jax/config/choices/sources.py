@@ -32,6 +32,15 @@ def _check_numbers(data: Any, field: str) -> None:
     )
 
 
+def _check_environment(data: Any, field: str) -> None:
+    check(
+        data.environment != "none",
+        f"environment='none': {field}='environment' generates trajectories in one; choose "
+        "'shortest_paths' or 'gymnasium'",
+    )
+
+
+_OF_AGENTS = "environment", "environment_seed", "max_steps", "best_share"
 SOURCES = {
     "text": Source(documents=True, languages=True, reads=("columns",)),
     "tfds": Source(languages=True),
@@ -46,6 +55,8 @@ SOURCES = {
     "folders": Source(text=False, reads=("columns", "image_size")),
     "series": Source(text=False),
     "wavs": Source(text=False, reads=("columns", "label_pattern", "label_texts")),
+    "trajectories": Source(text=False, reads=_OF_AGENTS),
+    "environment": Source(made=True, text=False, reads=_OF_AGENTS, check=_check_environment),
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformer_jax.config.bounds import check, default_unless, either, is_part
 from transformer_jax.config.choices.architectures import ARCHITECTURES, VECTOR_READERS
-from transformer_jax.config.choices.record import Record, check_needs, readers, with_
+from transformer_jax.config.choices.record import Need, Record, check_needs, readers, with_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,17 @@ STEMS = {
         check=_check_series,
     ),
     "conv1d": Stem(codecs=("patches", "log_mel"), rows=True, check=_check_conv1d),
+    "trajectory": Stem(
+        codecs=("states",), rows=True,
+        needs=(Need("architecture", ("decision_transformer",), "{has} reads steps of an agent"),),
+    ),
 }  # fmt: skip
 
 
 def check_stem(model: Any) -> None:
     """Reject stems, grids and patches that do not go together."""
     placed = model.grid_positions != "none"
-    patched = model.stem not in ("embedding", "series") and bool(model.grid)
+    patched = model.stem not in ("embedding", "series", "trajectory") and bool(model.grid)
     check(
         not placed or (patched and model.d_model % 4 == 0),
         f"grid_positions={model.grid_positions!r}: needs a stem of patches of pictures, their rows "

@@ -61,7 +61,8 @@ def _check_model(run: Any) -> None:
         or model.tied_embeddings != "all"
         or "decoder" not in model.stacks
         or model.architecture == "prefix_decoder"
-        or run.objective.labels,
+        or run.objective.labels
+        or run.objective.record.acts,
         "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
         "choose 'decoder' or 'none'",
     )

@@ -14,11 +14,13 @@ def check_vectors(run: Any) -> None:
     """Reject what does not go with vectors, or with text, on the source side."""
     codec = run.codecs[0]
     check(
-        run.tgt.codec not in VECTORS or run.objective.record.vectors is not None,
+        run.tgt.codec not in VECTORS
+        or run.objective.record.vectors is not None
+        or run.tgt.codec in run.objective.record.besides,
         f"tgt.codec={run.tgt.codec!r}: vectors can be read but not written; choose another",
     )
     _check_reading(run, codec in VECTORS)
-    if codec in VECTORS and not run.objective.record.forecasts:
+    if codec in VECTORS and not (run.objective.record.forecasts or run.objective.record.acts):
         _check_source(run)
 
 
@@ -27,7 +29,8 @@ def _check_reading(run: Any, vectors: bool) -> None:
     model, data, forecasts = run.model, run.data, run.objective.record.forecasts
     own = run.objective.record.vectors
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
-    of = "series" if forecasts else "patches"
+    acts = run.objective.record.acts
+    of = "series" if forecasts else "states" if acts else "patches"
     stems = tuple(word for word, stem in STEMS.items() if of in stem.codecs)
     check(
         model.stem in (stems if vectors else ("embedding",)),
@@ -57,6 +60,12 @@ def _check_reading(run: Any, vectors: bool) -> None:
         f"{read}: " + ("objective.name='forecast' reads time series; choose tgt.codec='series'"
         if forecasts else "time series are for objective.name='forecast'; choose that, or "
         "another codec"),
+    )  # fmt: skip
+    check(
+        acts == (run.codecs[0] == "states"),
+        f"{read}: " + (f"objective.name={run.objective.name!r} reads states of an agent; choose "
+        "src.codec='states'" if acts else "states of an agent are for objective.name="
+        f"{either(with_(OBJECTIVES, acts=True))}; choose that, or another codec"),
     )  # fmt: skip
     check(
         own is None or run.codecs[0] == own,

@@ -56,9 +56,17 @@ class Batch(NamedTuple):
 Read = Callable[[np.ndarray, np.ndarray, np.ndarray, Draw], np.ndarray]
 
 
-def channels_of(batch: Batch) -> int | None:
-    """Return the number of channels of the source side, or None if it is not vectors."""
-    return None if batch.src is None or batch.src.inputs.ndim < 3 else batch.src.inputs.shape[2]
+# Of the vectors of the source side and of the target side; None: that side has none.
+Channels = tuple[int | None, int | None]
+
+
+def channels_of(batch: Batch) -> Channels:
+    """Return the numbers of channels of both sides."""
+    src, tgt = (
+        None if side is None or side.inputs.ndim < 3 else side.inputs.shape[2]
+        for side in (batch.src, batch.tgt)
+    )
+    return src, tgt
 
 
 class Ragged(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
-from transformer_jax.data.batches.batch import Batch, Placement, Ragged, one_per_row
+from transformer_jax.data.batches.batch import Batch, Channels, Placement, Ragged, one_per_row
 from transformer_jax.data.batches.mixing import Mixture, apart, turns_of
 from transformer_jax.data.batches.packing import Rows, first_fit
 from transformer_jax.data.objectives.objective import Objective
@@ -187,12 +187,17 @@ class BatchSource:
         return self._objective.examples(self._store, placement, share, *shape[1:], draw)
 
 
-def blank(objective: Objective, shape: Shape, channels: int | None = None, most: int = 1) -> Batch:
+def blank(
+    objective: Objective, shape: Shape, channels: Channels = (None, None), most: int = 1
+) -> Batch:
     """Return a batch without examples: with `channels` of vectors, or `most` labels per text."""
-    src = nothing = Ragged.from_lists([])
-    if channels is not None:
-        src = Ragged(np.zeros((0, channels), np.float32), *nothing[1:3], lambda x, *_: x)
-    store, nowhere = TokenStore(src, Ragged.from_lists([[0] * most])), np.zeros(0, np.int64)
+    nothing = Ragged.from_lists([])
+    src, tgt = (
+        other if count is None
+        else Ragged(np.zeros((0, count), np.float32), *nothing[1:3], lambda x, *_: x)
+        for count, other in zip(channels, (nothing, Ragged.from_lists([[0] * most])), strict=True)
+    )  # fmt: skip
+    store, nowhere = TokenStore(src, tgt), np.zeros(0, np.int64)
     return objective.examples(store, one_per_row(nowhere), *shape)
 
 

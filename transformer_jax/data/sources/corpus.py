@@ -24,6 +24,7 @@ from transformer_jax.data.sources import (
     standard_library,
     text_files,
     tfds,
+    trajectories,
     wav_files,
 )
 from transformer_jax.data.sources.fingerprint import fingerprint
@@ -199,4 +200,6 @@ SOURCES: dict[str, Source] = {
     "folders": image_folders.load,
     "series": partial(series_files.load, context=0),
     "wavs": wav_files.load,
+    "trajectories": trajectories.load,
+    "environment": trajectories.generate,
 }

@@ -1,0 +1,160 @@
+"""Evaluation of agents, by letting them act."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.base.errors import UserError
+from transformer_jax.data import sources
+from transformer_jax.data.codecs.states import States
+from transformer_jax.data.environments import Environment, opened, random_action
+from transformer_jax.data.sources import Corpus
+from transformer_jax.decoding.acting import History, Played, act, episodes
+from transformer_jax.evaluation.metrics import interval
+from transformer_jax.evaluation.run import Evaluation, digest
+from transformer_jax.evaluation.values import correlation
+from transformer_jax.plots import picture, returns
+
+_ASKED = 10  # returns asked for by default
+
+
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
+    """Return what an agent achieves in `data.environment` over `evaluation.episodes` episodes.
+
+    "return": the mean when it is asked for the best: the highest return that the environment says
+    there is from where an episode begins, or else the highest of training; "success", the share (%)
+    of episodes that succeed, if the environment says so; "return_correlation" of what it is asked
+    for and achieves, over episodes for each of `evaluation.asked_returns`. Details have the same
+    for each of them and for simple agents: one that acts at random, as the data were generated;
+    with discrete states one that does what was followed by the highest return in training from the
+    same state; and the optimum, if the environment knows it. Episodes depend only on their number.
+
+    Raises:
+      UserError: if the model is an ensemble, or there is no environment.
+    """
+    if isinstance(trained, TrainedEnsemble):
+        raise UserError("an ensemble does not act: load one checkpoint of one --workdir")
+    experiment, codec = trained.experiment, trained.tokenizers.src
+    data, config, decoding = experiment.data, experiment.evaluation, experiment.decoding
+    assert isinstance(codec, States)
+    first = opened(data)
+    known = hasattr(first, "best")
+    clones = "action" not in trained.loaded.task.predicts
+    seeds = range(config.episodes)
+    wishes = list(config.asked_returns or np.linspace(*codec.returns, _ASKED).tolist())
+
+    def acted(wish: float | None) -> list[Played]:
+        return act(trained.loaded, lambda: opened(data), [wish] * len(seeds), seeds, decoding)
+
+    top = None if known else max(wishes)
+    best = acted(top)
+    groups = {} if clones else {wish: best if wish == top else acted(wish) for wish in wishes}
+    scores, lines = _scores(best, "" if clones else "asked for the best: ")
+    optimum = float(np.mean([first.best(x.first) for x in best])) if known else None  # type: ignore[attr-defined]
+    asked = [x.asked for group in groups.values() for x in group]
+    achieved = [x.achieved for group in groups.values() for x in group]
+    if len(groups) > 1:
+        related = correlation(np.array(asked), np.array(achieved))
+        if not np.isnan(related):
+            scores["return_correlation"] = {"value": related, "signature": ""}
+            lines.append(f"correlation of returns asked for and achieved = {related:.3f}")
+    lines += [_line(f"asked for {wish:.4g}", group) for wish, group in groups.items()]
+    lines += [_line(*one) for one in _controls(trained, seeds)]
+    lines += [f"the optimum: return {optimum:.3f}"] * (optimum is not None)
+    rows = [_row(x, True, optimum) for x in best]
+    rows += [_row(x, False, optimum) for group in groups.values() for x in group]
+    rows = [{"line": number, **row} for number, row in enumerate(rows, 1)]
+    if groups:
+        rows[0] |= {
+            "picture": picture.as_uri(returns.draw(asked, achieved, optimum)),
+            "caption": f"{config.episodes} episodes for each return asked for",
+        }
+    where = f"{data.environment} {data.name} {data.environment_seed}"
+    result = {
+        "split": split, "checkpoint": checkpoint, "steps": trained.steps,
+        "sentences": len(best), "scores": scores, "details": lines,
+        "decoding": asdict(decoding), "evaluation": asdict(config),
+        "references": digest([where, *map(str, seeds)]),
+    }  # fmt: skip
+    extent = f"{config.episodes} episodes in {data.name or data.environment}"
+    return Evaluation(result, None, rows, extent)
+
+
+def _scores(played: Sequence[Played], how: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the scores of episodes, and the lines that say them."""
+    values = np.array([x.achieved for x in played])
+    mean, half = float(values.mean()), returns.half_interval(values)
+    scores: dict[str, dict[str, Any]] = {
+        "return": {"value": mean, "signature": "", "interval": [mean - half, mean + half]}
+    }
+    if played[0].success is not None:
+        right = sum(bool(x.success) for x in played)
+        low, high = (100 * end for end in interval(right, len(played)))
+        value = 100 * right / len(played)
+        scores["success"] = {"value": value, "signature": "", "interval": [low, high]}
+    return scores, [_line(how.removesuffix(": ") or "the model", played)]
+
+
+def _line(who: str, played: Sequence[Played]) -> str:
+    values = np.array([x.achieved for x in played])
+    steps = float(np.mean([x.steps for x in played]))
+    line = f"{who}: return {values.mean():.3f} +- {returns.half_interval(values):.3f}"
+    if played[0].success is not None:
+        well = [x for x in played if x.success]
+        low, high = (100 * end for end in interval(len(well), len(played)))
+        line += f", success {100 * len(well) / len(played):.1f} % ({low:.1f} to {high:.1f})"
+        steps = float(np.mean([x.steps for x in well])) if well else float("nan")
+        return f"{line}, in {steps:.2f} steps" if well else line
+    return f"{line}, {steps:.1f} steps"
+
+
+def _row(played: Played, for_best: bool, optimum: float | None) -> dict[str, Any]:
+    row = {"asked": played.asked, "for_best": for_best, "return": played.achieved}
+    row["steps"] = played.steps
+    if played.success is not None:
+        row["success"] = bool(played.success)
+    return row if optimum is None else row | {"optimum": optimum}
+
+
+def _controls(trained: TrainedModel, seeds: Sequence[int]) -> list[tuple[str, list[Played]]]:
+    """Return the episodes of simple agents, by their names."""
+    experiment = trained.experiment
+    data, most = experiment.data, experiment.model.max_positions
+
+    def make() -> Environment:
+        return opened(data)
+
+    def played(choose: Callable[[History], Any]) -> list[Played]:
+        wishes = [0.0] * len(seeds)
+        return episodes(make, wishes, seeds, lambda some: [choose(one) for one in some], most)
+
+    generators = [np.random.default_rng([data.environment_seed, seed]) for seed in seeds]
+    place = make()
+    found = [(
+        "at random",
+        played(lambda one: random_action(place, one.states[-1], generators[one.number])),
+    )]  # fmt: skip
+    table = best_followed(sources.load(data, "train", experiment.objective))
+    if table:
+        anything = next(iter(table.values()))
+        choose = lambda one: table.get(int(one.states[-1]), anything)  # noqa: E731
+        found.append(("a table of what was followed by the highest return", played(choose)))
+    return found
+
+
+def best_followed(corpus: Corpus) -> dict[int, int]:
+    """Return for each state the action that was followed by the highest return in any trajectory;
+    nothing if states or actions are not discrete.
+    """
+    table: dict[int, tuple[float, int]] = {}
+    for steps, actions in zip(corpus.src, corpus.tgt, strict=True):
+        if not steps.discrete or not isinstance(actions, str):
+            return {}
+        ahead = np.cumsum(np.asarray(steps[::-1, 0]))[::-1]
+        for state, gain, action in zip(steps[:, 1], ahead, actions.split(), strict=True):
+            if gain > table.get(int(state), (-np.inf, 0))[0]:
+                table[int(state)] = float(gain), int(action)
+    return {state: action for state, (_, action) in table.items()}

@@ -1,0 +1,40 @@
+"""The plot of the returns that an agent achieves against those that it was asked for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def draw(
+    asked: Sequence[float], achieved: Sequence[float], best: float | None = None
+) -> Any:  # fmt: skip
+    """Return the figure of episodes: a dot for each, the mean of those asked for the same with its
+    95 % interval, the diagonal, on which they would be equal, and the best that there is, if known.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+    panel = figure.subplots()
+    wishes, values = np.asarray(asked, float), np.asarray(achieved, float)
+    each = np.unique(wishes)
+    means = np.array([values[wishes == wish].mean() for wish in each])
+    halves = np.array([half_interval(values[wishes == wish]) for wish in each])
+    panel.plot(each, each, color="0.6", linewidth=0.8, label="as asked")
+    if best is not None:
+        panel.axhline(best, color="0.6", linewidth=0.8, linestyle=(0, (4, 2)), label="mean optimum")
+    panel.scatter(wishes, values, s=6, color="0.75", label="episode", rasterized=len(values) > 2000)
+    panel.errorbar(
+        each, means, halves, color="black", marker="o", markersize=4, linewidth=1.2, capsize=2,
+        label="mean, 95 % interval",
+    )  # fmt: skip
+    panel.set_xlabel("return asked for")
+    panel.set_ylabel("return achieved")
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def half_interval(values: np.ndarray) -> float:
+    """Return half of the 95 % interval of a mean, by the normal distribution; 0 for one value."""
+    return float(1.96 * values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
