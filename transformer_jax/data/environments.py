@@ -12,8 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import DataConfig
-from transformer_jax.config.registry import pick
+from transformer_jax.config import DataConfig, parts
 
 
 @runtime_checkable
@@ -163,7 +162,7 @@ def opened(config: DataConfig) -> Environment:
     make = ENVIRONMENTS.get(config.environment)
     if make is not None:
         return make(config)
-    made: Any = pick({}, config.environment, field)()
+    made: Any = parts.resolve(config.environment, field)()
     if not isinstance(made, Environment):
         raise UserError(
             f"{field}={config.environment!r}: returns {made!r:.60}, which lacks `reset` or `step`; "

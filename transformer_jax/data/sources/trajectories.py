@@ -147,13 +147,14 @@ def _checked(
             "model.max_positions with it, or cut the trajectory"
         )
     for name, array in fields.items():
-        if array.dtype.kind not in "iufb" or not np.isfinite(array).all():
-            bad = array.dtype.kind in "iufb"
-            step = int(np.argwhere(~np.isfinite(array))[0, 0]) if bad else 0
-            raise UserError(
-                f"{place}: {name} of step {step} is {array[step].tolist()}, not finite numbers; "
-                "leave out the trajectory, or correct it"
-            )
+        if array.dtype.kind in "iufb" and np.isfinite(array).all():
+            continue
+        for step, one in enumerate(map(np.asarray, array)):
+            if one.dtype.kind not in "iufb" or not np.isfinite(one).all():
+                raise UserError(
+                    f"{place}: {name} of step {step} is {one.tolist()}, which is not finite; "
+                    "correct it, or leave out the trajectory"
+                )
     if not len(rewards) or rewards.shape[1] != 1:
         raise UserError(f"{place}: rewards have shape {rewards.shape}; give one number a step")
     steps = Steps.of(rewards[:, 0], fields["observations"])
