@@ -15,7 +15,9 @@ from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.config.choices.searches import ONE, with_search
 from transformer_jax.config.convert import parse
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.states import States
 from transformer_jax.decoding import inputs
+from transformer_jax.decoding.acting import next_actions
 from transformer_jax.decoding.draw import draw
 from transformer_jax.decoding.predict import TOKENS, Row, check_verb, predictions
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
@@ -227,6 +229,24 @@ class TrainedModel(Reading):
             return self.translator().hypotheses(self.params, values)
 
         return predictions(self.loaded, verb, values, top, write, tokens)
+
+    def act(self, histories: Any, **fields: Any) -> Any:
+        """Return the next action of an agent, or a list of these for several histories: a number,
+        or a vector [A] from -1 to 1.
+
+        A history is {"observations", "actions", "rewards", "asked"}, with an observation more than
+        actions and rewards, and the return asked for; or the name of a .json file of one. Keywords
+        are fields of decoding: `search="sample", temperature=0.5` for random actions.
+
+        Raises:
+          UserError: if the model does not act, a history is malformed, or there is no such field.
+        """
+        if not isinstance(self.tokenizers.src, States):
+            raise self.loaded.refusal("does not act")
+        several, one = self._read(histories, "act")
+        chosen = self._decoding(None, fields)
+        actions = [next_actions(self.loaded, [history], chosen)[0] for history in several]
+        return actions[0] if one else actions
 
     def draw(
         self, said: str | Sequence[str], decoding: DecodingConfig | None = None, **fields: Any

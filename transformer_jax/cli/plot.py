@@ -10,7 +10,7 @@ from transformer_jax.config.metrics import in_nats
 from transformer_jax.config.registry import pick
 from transformer_jax.plots.curves import ACROSS, TITLES
 from transformer_jax.plots.picture import check_suffix, save
-from transformer_jax.runs.workdir import WorkDir
+from transformer_jax.runs.workdir import WorkDir, read_rows
 
 
 def attention(argv: Sequence[str]) -> int:
@@ -107,6 +107,40 @@ def forecast(argv: Sequence[str]) -> int:
     return _written(arguments.output)
 
 
+def returns(argv: Sequence[str]) -> int:
+    """Draw achieved returns against those asked for, and return the exit code."""
+    parser = Parser(
+        "Draw the returns that an agent achieved against those that it was asked for, of episodes\n"
+        "that eval.py has played."
+    )
+    add = parser.add_argument
+    add("--workdir", required=True)
+    add("--checkpoint", help="as it was given to eval.py; default: the config's")
+    add("--split", default="test", choices=("train", "validation", "test"))
+    arguments = _read(parser, argv)
+    workdir = WorkDir(arguments.workdir)
+    experiment = workdir.experiment()
+    if not experiment.objective.record.acts:
+        name = experiment.objective.name
+        raise UserError(f"config.objective.name={name!r}: such a model is asked for no return")
+    checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
+    path = workdir.eval / f"{arguments.split}.{checkpoint.replace(':', '-')}.jsonl"
+    rows = [row for row in read_rows(path, "line") if not row["for_best"]]
+    if not rows:
+        raise UserError(
+            f"{path}: has no episodes for returns asked for; run eval.py, with --split="
+            f"{arguments.split}"
+        )
+
+    import numpy as np
+
+    from transformer_jax.plots.returns import draw
+
+    asked, achieved = (np.array([row[key] for row in rows]) for key in ("asked", "return"))
+    save(draw(asked, achieved, rows[0].get("optimum")), arguments.output)
+    return _written(arguments.output)
+
+
 def sweep(argv: Sequence[str]) -> int:
     """Draw the scores of a sweep, and return the exit code."""
     parser = Parser("Draw the scores of a sweep against the fields that differ.")
@@ -141,6 +175,7 @@ PICTURES: dict[str, tuple[str, Main]] = {
     "attention": ("cross-attention of a translation", attention),
     "curves": ("training curves", curves),
     "forecast": ("forecast of a time series", forecast),
+    "returns": ("achieved returns against those an agent was asked for", returns),
     "sweep": ("scores of a sweep against the fields that it varies", sweep),
 }
 

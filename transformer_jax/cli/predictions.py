@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
+import numpy as np
+
 Row = dict[str, Any]
 Write = Callable[[Sequence[Row], Sequence[Row]], None]  # of places and what was predicted there
 
@@ -109,5 +111,6 @@ _SAID: dict[str, Callable[[Row], Iterable[str]]] = {
     "tag": lambda row: [" ".join(row["labels"])],
     "answer": lambda row: [row["answer"]],
     "value": lambda row: [f"{row['value']:.6g}"],
+    "act": lambda row: [" ".join(f"{x:.6g}" for x in np.atleast_1d(row["action"]))],
     "forecast": _table_of,
 }

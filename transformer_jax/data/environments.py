@@ -128,7 +128,7 @@ def _of_gymnasium(config: DataConfig) -> Environment:
             "CartPole-v1"
         )
     try:
-        made = gymnasium.make(config.name)
+        made: Any = gymnasium.make(config.name)
     except (gymnasium.error.Error, ImportError) as error:
         raise UserError(f"config.data.name={config.name!r}: {error}") from None
     if hasattr(made.action_space, "n"):

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -17,22 +16,12 @@ from transformer_jax.data.codecs.actions import Actions
 from transformer_jax.data.codecs.states import States
 from transformer_jax.data.environments import Environment
 from transformer_jax.data.random import Draw, uniform
+from transformer_jax.data.sources.trajectories import History
 from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.models.model import Model
 
 _ROWS = 512  # episodes at a time
 _ACTION = 91  # a purpose of random numbers
-
-
-@dataclass
-class History:
-    """What an agent has seen, done and got in an episode; the last state awaits its action."""
-
-    asked: float  # the return of the whole episode
-    states: list[Any]
-    actions: list[Any] = field(default_factory=list)  # whole numbers or vectors
-    rewards: list[float] = field(default_factory=list)
-    number: int = 0  # of the episode, which random actions depend on
 
 
 class Played(NamedTuple):
@@ -45,13 +34,11 @@ class Played(NamedTuple):
     first: Any  # observation
 
 
-def next_actions(
-    loaded: Loaded, histories: Sequence[History], decoding: DecodingConfig, rows: int | None = None
-) -> list[Any]:
-    """Return the next action of each episode: a number, or a vector [A] from -1 to 1.
-
-    The likeliest discrete one, or with `decoding.search="sample"` a random one at its temperature.
-    Of each episode the last `window` steps are read. `rows` is the number of rows to compute.
+def action_logits(
+    loaded: Loaded, histories: Sequence[History], rows: int | None = None
+) -> Float[np.ndarray, "n A"]:
+    """Return the logits of the next action of each episode, or a continuous action itself, from -1
+    to 1. Of each episode the last `window` steps are read. `rows` is the number of rows to compute.
 
     Raises:
       UserError: if the model does not act, an episode is longer than it has time steps for, or its
@@ -66,8 +53,20 @@ def next_actions(
     for row, one in enumerate(histories):
         _fill(batch, row, one, (states, actions), window, most)
         lasts[row] = min(len(one.states), window) - 1
-    logits = np.asarray(_said(loaded.model, loaded.params, Batch(*batch, {}), lasts))
-    logits = logits[: len(histories)]
+    logits = _said(loaded.model, loaded.params, Batch(*batch, {}), lasts)
+    return np.asarray(logits)[: len(histories)]
+
+
+def next_actions(
+    loaded: Loaded, histories: Sequence[History], decoding: DecodingConfig, rows: int | None = None
+) -> list[Any]:
+    """Return the next action of each episode: a number, or a vector [A] from -1 to 1. Of discrete
+    ones the likeliest, or with `decoding.search="sample"` a random one at its temperature.
+
+    Raises:
+      UserError: see `action_logits`.
+    """
+    logits, actions = action_logits(loaded, histories, rows), loaded.codecs.tgt
     if isinstance(actions, Actions):
         return list(logits)
     if decoding.draws:
@@ -178,7 +177,7 @@ def act(
     """Return episodes of the model in an environment; see `episodes`.
 
     Raises:
-      UserError: as `next_actions`.
+      UserError: see `action_logits`.
     """
     most, found = loaded.model.config.max_positions, []
     rows = min(_ROWS, len(seeds))

@@ -11,8 +11,10 @@ import numpy as np
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.codecs.actions import Actions
 from transformer_jax.data.scripts import words_in
 from transformer_jax.data.sources.series_files import Rows, following
+from transformer_jax.decoding.acting import action_logits
 from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
@@ -54,6 +56,20 @@ def _numbers(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Ro
     return [{"value": number} for number in numbers(loaded, values, tokens)]
 
 
+def _actions(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    logits = [row.tolist() for one in values for row in action_logits(loaded, [one])]
+    codec = loaded.codecs.tgt
+    if isinstance(codec, Actions):
+        return [{"action": row} for row in logits]
+    rows, names = [], [int(name) for name in codec.pieces(range(codec.size))]
+    for row in logits:
+        powers = np.exp(np.array(row) - max(row))
+        shares = dict(zip(names, (powers / powers.sum()).tolist(), strict=True))
+        best = max(shares, key=lambda name: shares[name])
+        rows.append({"action": best, "probability": shares[best]})
+    return rows
+
+
 def _series(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
     return [
         _ahead(rows, *forecast)
@@ -74,7 +90,7 @@ def _ahead(rows: np.ndarray, point: np.ndarray, deciles: np.ndarray | None) -> R
 # What reads its input and says something of it, by the verb of the objective's record.
 READERS: dict[str, Callable[[Loaded, Sequence, int, int], list[Row]]] = {
     "classify": _classes, "tag": _labels, "answer": _answers, "value": _numbers,
-    "forecast": _series,
+    "forecast": _series, "act": _actions,
 }  # fmt: skip
 WRITERS = ("translate", "transcribe", "generate")
 VERBS = (*READERS, *WRITERS)
@@ -111,6 +127,7 @@ def predictions(
     answer                 answer, begin (characters of the context before it), probability of its
                            first and last place
     value                  value
+    act                    action, a number and its probability, or a list of numbers
     forecast               columns, dates (none if those given have no constant step), forecast
                            [T C] and, if the model has them, deciles [T C 9], in the given unit
     translate, transcribe  text, score, log_prob (nats; null if the search has none)

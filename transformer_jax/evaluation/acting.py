@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from transformer_jax.data import sources
 from transformer_jax.data.codecs.states import States
 from transformer_jax.data.environments import Environment, opened, random_action
 from transformer_jax.data.sources import Corpus
-from transformer_jax.decoding.acting import History, Played, act, episodes
+from transformer_jax.data.sources.spelled_numbers import SPLITS
+from transformer_jax.data.sources.trajectories import History
+from transformer_jax.decoding.acting import Played, act, episodes
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.run import Evaluation, digest
 from transformer_jax.evaluation.values import correlation
@@ -30,37 +33,27 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     for and achieves, over episodes for each of `evaluation.asked_returns`. Details have the same
     for each of them and for simple agents: one that acts at random, as the data were generated;
     with discrete states one that does what was followed by the highest return in training from the
-    same state; and the optimum, if the environment knows it. Episodes depend only on their number.
+    same state; and the optimum, if the environment knows it. Episodes depend on the split and their
+    number alone.
 
     Raises:
       UserError: if the model is an ensemble, or there is no environment.
     """
     if isinstance(trained, TrainedEnsemble):
         raise UserError("an ensemble does not act: load one checkpoint of one --workdir")
-    experiment, codec = trained.experiment, trained.tokenizers.src
-    data, config, decoding = experiment.data, experiment.evaluation, experiment.decoding
-    assert isinstance(codec, States)
-    first = opened(data)
-    known = hasattr(first, "best")
-    clones = "action" not in trained.loaded.task.predicts
-    seeds = range(config.episodes)
-    wishes = list(config.asked_returns or np.linspace(*codec.returns, _ASKED).tolist())
-
-    def acted(wish: float | None) -> list[Played]:
-        return act(trained.loaded, lambda: opened(data), [wish] * len(seeds), seeds, decoding)
-
-    top = None if known else max(wishes)
-    best = acted(top)
-    groups = {} if clones else {wish: best if wish == top else acted(wish) for wish in wishes}
-    scores, lines = _scores(best, "" if clones else "asked for the best: ")
-    optimum = float(np.mean([first.best(x.first) for x in best])) if known else None  # type: ignore[attr-defined]
-    asked = [x.asked for group in groups.values() for x in group]
-    achieved = [x.achieved for group in groups.values() for x in group]
-    if len(groups) > 1:
-        related = correlation(np.array(asked), np.array(achieved))
-        if not np.isnan(related):
-            scores["return_correlation"] = {"value": related, "signature": ""}
-            lines.append(f"correlation of returns asked for and achieved = {related:.3f}")
+    experiment = trained.experiment
+    data, config = experiment.data, experiment.evaluation
+    place, seeds = opened(data), _seeds(split, config.episodes)
+    best, groups = _asked(trained, hasattr(place, "best"), seeds)
+    scores, lines = _scores(best, "asked for the best" if groups else "the model")
+    optimum = _optimum(place, best)
+    asked, achieved = (
+        np.array([getattr(x, name) for group in groups.values() for x in group])
+        for name in ("asked", "achieved")
+    )
+    if len(groups) > 1 and not np.isnan(related := correlation(asked, achieved)):
+        scores["return_correlation"] = {"value": related, "signature": ""}
+        lines.append(f"correlation of returns asked for and achieved = {related:.3f}")
     lines += [_line(f"asked for {wish:.4g}", group) for wish, group in groups.items()]
     lines += [_line(*one) for one in _controls(trained, seeds)]
     lines += [f"the optimum: return {optimum:.3f}"] * (optimum is not None)
@@ -76,11 +69,44 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     result = {
         "split": split, "checkpoint": checkpoint, "steps": trained.steps,
         "sentences": len(best), "scores": scores, "details": lines,
-        "decoding": asdict(decoding), "evaluation": asdict(config),
+        "decoding": asdict(experiment.decoding), "evaluation": asdict(config),
         "references": digest([where, *map(str, seeds)]),
     }  # fmt: skip
     extent = f"{config.episodes} episodes in {data.name or data.environment}"
     return Evaluation(result, None, rows, extent)
+
+
+def _seeds(split: str, count: int) -> range:
+    """Return the seeds of the episodes of a split."""
+    first = SPLITS.index(split) * 10**6
+    return range(first, first + count)
+
+
+def _asked(
+    trained: TrainedModel, known: bool, seeds: Sequence[int]
+) -> tuple[list[Played], dict[float, list[Played]]]:
+    """Return episodes asked for the best, which the environment knows or else is the highest return
+    asked for; and of each return that is asked for, none of a clone.
+    """
+    experiment, codec = trained.experiment, trained.tokenizers.src
+    assert isinstance(codec, States)
+    wishes = experiment.evaluation.asked_returns or np.linspace(*codec.returns, _ASKED).tolist()
+
+    def acted(wish: float | None) -> list[Played]:
+        make, wanted = partial(opened, experiment.data), [wish] * len(seeds)
+        return act(trained.loaded, make, wanted, seeds, experiment.decoding)
+
+    top = None if known else max(wishes)
+    best = acted(top)
+    if "action" not in trained.loaded.task.predicts:
+        return best, {}
+    return best, {wish: best if wish == top else acted(wish) for wish in wishes}
+
+
+def _optimum(place: Environment, played: Sequence[Played]) -> float | None:
+    """Return the mean of the highest returns that there are, if the environment knows them."""
+    best = getattr(place, "best", None)
+    return None if best is None else float(np.mean([best(x.first) for x in played]))
 
 
 def _scores(played: Sequence[Played], how: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -95,7 +121,7 @@ def _scores(played: Sequence[Played], how: str) -> tuple[dict[str, dict[str, Any
         low, high = (100 * end for end in interval(right, len(played)))
         value = 100 * right / len(played)
         scores["success"] = {"value": value, "signature": "", "interval": [low, high]}
-    return scores, [_line(how.removesuffix(": ") or "the model", played)]
+    return scores, [_line(how, played)]
 
 
 def _line(who: str, played: Sequence[Played]) -> str:
@@ -124,8 +150,7 @@ def _controls(trained: TrainedModel, seeds: Sequence[int]) -> list[tuple[str, li
     experiment = trained.experiment
     data, most = experiment.data, experiment.model.max_positions
 
-    def make() -> Environment:
-        return opened(data)
+    make = partial(opened, data)
 
     def played(choose: Callable[[History], Any]) -> list[Played]:
         wishes = [0.0] * len(seeds)
@@ -146,13 +171,16 @@ def _controls(trained: TrainedModel, seeds: Sequence[int]) -> list[tuple[str, li
 
 
 def best_followed(corpus: Corpus) -> dict[int, int]:
-    """Return for each state the action that was followed by the highest return in any trajectory;
-    nothing if states or actions are not discrete.
+    """Return for each state the action that was followed by the highest return in any trajectory
+    that ended by itself: of others not all of the return is known. Nothing if states or actions are
+    not discrete.
     """
     table: dict[int, tuple[float, int]] = {}
     for steps, actions in zip(corpus.src, corpus.tgt, strict=True):
         if not steps.discrete or not isinstance(actions, str):
             return {}
+        if not steps.ended:
+            continue
         ahead = np.cumsum(np.asarray(steps[::-1, 0]))[::-1]
         for state, gain, action in zip(steps[:, 1], ahead, actions.split(), strict=True):
             if gain > table.get(int(state), (-np.inf, 0))[0]:

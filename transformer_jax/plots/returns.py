@@ -1,22 +1,23 @@
 """The plot of the returns that an agent achieves against those that it was asked for."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.arrays import Float
+
 
 def draw(
-    asked: Sequence[float], achieved: Sequence[float], best: float | None = None
+    asked: Float[np.ndarray, " n"], achieved: Float[np.ndarray, " n"], best: float | None = None
 ) -> Any:  # fmt: skip
     """Return the figure of episodes: a dot for each, the mean of those asked for the same with its
     95 % interval, the diagonal, on which they would be equal, and the best that there is, if known.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+    figure = Figure(figsize=(4.2, 4), layout="constrained")
     panel = figure.subplots()
-    wishes, values = np.asarray(asked, float), np.asarray(achieved, float)
+    wishes, values = asked, achieved
     each = np.unique(wishes)
     means = np.array([values[wishes == wish].mean() for wish in each])
     halves = np.array([half_interval(values[wishes == wish]) for wish in each])
@@ -31,7 +32,7 @@ def draw(
     panel.set_xlabel("return asked for")
     panel.set_ylabel("return achieved")
     panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(frameon=False, fontsize="small")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize="small")
     return figure
 
 

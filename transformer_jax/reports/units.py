@@ -153,6 +153,12 @@ UNITS: dict[str, dict[str, Unit]] = {
         name: _mean(itemgetter(name)) for name in ("mse", "mae", "crps", "coverage")
     },
     "reconstructions": {"pixel_error": _mean(itemgetter("mse"), np.sqrt)},
+    "acting": {
+        "return": _ratio(lambda row: (row["return"] * row["for_best"], row["for_best"])),
+        "success": _ratio(
+            lambda row: (row.get("success", False) * row["for_best"], row["for_best"]), _percent
+        ),
+    },
     "drawn": {"accuracy": _share(is_right), "loss": _mean(itemgetter("mse"))},
     "language": _LANGUAGE,
 }  # fmt: skip

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, hashed
 from transformer_jax.data.random import Draw
-from transformer_jax.data.sources.trajectories import Steps, returns_of
+from transformer_jax.data.sources.trajectories import History, Steps, returns_of
 
 TIME, RETURN, STATE = 0, 1, 2  # columns of what a model reads; from STATE on, the state
 
@@ -25,6 +26,7 @@ class States(VectorCodec):
 
     file = "states{}.json"
     noun = CODECS["states"].noun
+    endings = (".json",)
     stored = np.dtype(np.float32)
 
     def __init__(self, model: bytes) -> None:
@@ -82,6 +84,30 @@ class States(VectorCodec):
                 f"{name}: the state of step {step} is {int(states[step, 0])}; those of training "
                 f"are 0 to {self.count - 1}"
             )
+
+    def open(self, path: str) -> History:
+        """See VectorCodec: a history in JSON, to act after."""
+        try:
+            return self.opened(user_path(path).read_bytes(), path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+    def opened(self, content: bytes, name: str) -> History:
+        """See VectorCodec."""
+        try:
+            given = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{name}: is not JSON ({error})") from None
+        return History.of(given, name)
+
+    def is_one(self, given: Any) -> bool:
+        """See VectorCodec: a file, or a history."""
+        return super().is_one(given) or isinstance(given, dict | History)
+
+    def prepared(self, given: Any, name: str, config: DataConfig) -> History:
+        """See VectorCodec."""
+        given = super().prepared(given, name, config)
+        return given if isinstance(given, History) else History.of(given, name)
 
     def reader(self, config: DataConfig | None = None) -> Read:
         """See VectorCodec: a discrete state becomes a vector with a 1 in its place."""

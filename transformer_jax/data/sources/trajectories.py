@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,61 @@ _EPISODES = 0x0A6E27  # of a generated corpus; apart from those of evaluation, w
 
 class Steps(np.ndarray):
     """The rewards and states of a trajectory, float64 [steps 1 + C], one row a step. If states are
-    `discrete`, C is 1, and a state is a whole number from 0.
+    `discrete`, C is 1, and a state is a whole number from 0. It has `ended` by itself, or was cut
+    off by a limit of time.
     """
 
     discrete: bool
+    ended: bool
 
     @classmethod
-    def of(cls, rewards: np.ndarray, states: np.ndarray) -> "Steps":
+    def of(cls, rewards: np.ndarray, states: np.ndarray, ended: bool = True) -> "Steps":
         """Return them together; states [steps] of whole numbers are discrete, and those of any
         other shape become vectors.
         """
         discrete = states.ndim == 1 and states.dtype.kind in "iu"
         both = np.concatenate([rewards[:, None], states.reshape(len(states), -1)], 1)
         steps = both.astype(np.float64).view(cls)
-        steps.discrete = discrete
+        steps.discrete, steps.ended = discrete, ended
         return steps
 
     def __array_finalize__(self, whole: Any) -> None:
         self.discrete = getattr(whole, "discrete", False)
+        self.ended = getattr(whole, "ended", True)
+
+
+@dataclass
+class History:
+    """What an agent has seen, done and got in an episode; the last state awaits its action."""
+
+    asked: float  # the return of the whole episode; a clone does not read it
+    states: list[Any]
+    actions: list[Any] = field(default_factory=list)  # whole numbers or vectors
+    rewards: list[float] = field(default_factory=list)
+    number: int = 0  # of the episode, on which random actions depend
+
+    @classmethod
+    def of(cls, given: Any, name: str) -> "History":
+        """Return the history {"observations", "actions", "rewards", "asked"}, of which the last
+        three may be left out at the first step; `name` is for messages.
+
+        Raises:
+          UserError: if it is none.
+        """
+        try:
+            states, actions, rewards = (list(given.get(key, ())) for key in _FIELDS)
+            history = cls(float(given.get("asked", 0)), states, actions, [*map(float, rewards)])
+            if len(actions) != len(rewards) or len(states) != len(rewards) + 1:
+                raise ValueError(
+                    f"{len(states)} observations, {len(actions)} actions, {len(rewards)} rewards"
+                )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{name}: is no history of an agent ({error}); give "
+                '{"observations": [...], "actions": [...], "rewards": [...], "asked": RETURN}, '
+                "with an observation more than actions and rewards"
+            ) from None
+        return history
 
 
 Actions = str | np.ndarray  # whole numbers separated by spaces, or float64 [steps A]
@@ -50,9 +88,9 @@ def load(config: DataConfig, split: str) -> Trajectories:
 
     PART.npz has arrays of all steps [N ...], one trajectory after another: `observations`,
     `actions`, `rewards`, and `terminals` or `timeouts` or both, true at the last step of each. A
-    line of PART.jsonl is a trajectory {"observations": [...], "actions": [...], "rewards": [...]};
-    an observation after the last action is left out. Actions that are whole numbers are discrete,
-    and so are states.
+    line of PART.jsonl is a trajectory {"observations": [...], "actions": [...], "rewards": [...]},
+    with "truncated": true if a limit of time cut it off; an observation after the last action is
+    left out. Actions that are whole numbers are discrete, and so are states.
 
     Raises:
       UserError: if a file is missing, malformed or has a trajectory without an end; names the file,
@@ -70,15 +108,20 @@ def load(config: DataConfig, split: str) -> Trajectories:
                 "of its files without an ending"
                 + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
             )
-        for place, fields in (_of_lines if path.suffix == ".jsonl" else _of_arrays)(path):
-            steps, actions = _checked(place, fields, config.max_steps)
+        read = _of_lines if path.suffix == ".jsonl" else _of_arrays
+        for place, fields, ended in read(path):
+            steps, actions = _checked(place, fields, ended, config.max_steps)
             found[0].append(steps)
             found[1].append(actions)
     return found
 
 
-def _of_arrays(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield where each trajectory of a NumPy file is, and its arrays."""
+# Where a trajectory is, its arrays, and whether it ended by itself.
+Read = tuple[str, dict[str, np.ndarray], bool]
+
+
+def _of_arrays(path: Path) -> Iterator[Read]:
+    """Yield the trajectories of a NumPy file."""
     arrays = read_arrays(path, {name: f"{path}: {name}" for name in _FIELDS}, _ENDS)
     count = len(arrays["rewards"])
     for name, array in arrays.items():
@@ -87,9 +130,12 @@ def _of_arrays(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
                 f"{path}: {name} has {len(array):,} entries, rewards {count:,}; row i of each must "
                 "belong to the same step"
             )
-    ends = np.zeros(count, bool)
-    for name in _ENDS:
-        ends |= np.asarray(arrays.get(name, ends)).reshape(count, -1).any(1)
+    never = np.zeros(count, bool)
+    ended, cut = (
+        arrays.get(name, never).astype(bool).reshape(count, -1).max(1, initial=False)
+        for name in _ENDS
+    )
+    ends = ended | cut
     if not count or not ends[-1]:
         last = int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
         raise UserError(
@@ -99,24 +145,20 @@ def _of_arrays(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         )
     begin = 0
     for end in (np.flatnonzero(ends) + 1).tolist():
-        yield f"{path}: rows {begin} to {end - 1}", {x: arrays[x][begin:end] for x in _FIELDS}
+        fields = {name: arrays[name][begin:end] for name in _FIELDS}
+        yield f"{path}: rows {begin} to {end - 1}", fields, bool(ended[end - 1])
         begin = end
 
 
-def _of_lines(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield where each trajectory of a file of JSON lines is, and its arrays."""
+def _of_lines(path: Path) -> Iterator[Read]:
+    """Yield the trajectories of a file of JSON lines."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield f"{path}:{number}", read_line(line, f"{path}:{number}")
+                yield _of_line(line, f"{path}:{number}")
 
 
-def read_line(line: str, place: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a trajectory in JSON; `place` is for messages.
-
-    Raises:
-      UserError: if it is none.
-    """
+def _of_line(line: str, place: str) -> Read:
     try:
         fields = json.loads(line)
         arrays = {name: np.array(fields[name]) for name in _FIELDS}
@@ -133,11 +175,11 @@ def read_line(line: str, place: str) -> dict[str, np.ndarray]:
                 f"{place}: {name} has {array.size and len(np.atleast_1d(array))} entries, rewards "
                 f"{arrays['rewards'].size}; each step must have one"
             )
-    return arrays
+    return place, arrays, not fields.get("truncated")
 
 
 def _checked(
-    place: str, fields: Mapping[str, np.ndarray], most: int
+    place: str, fields: Mapping[str, np.ndarray], ended: bool, most: int
 ) -> tuple[Steps, Actions]:  # fmt: skip
     """Return the arrays of a trajectory in the form of the corpus."""
     rewards = fields["rewards"].reshape(len(fields["rewards"]), -1)
@@ -157,7 +199,7 @@ def _checked(
                 )
     if not len(rewards) or rewards.shape[1] != 1:
         raise UserError(f"{place}: rewards have shape {rewards.shape}; give one number a step")
-    steps = Steps.of(rewards[:, 0], fields["observations"])
+    steps = Steps.of(rewards[:, 0], fields["observations"], ended)
     if steps.discrete and steps[:, 1].min() < 0:
         step = int(steps[:, 1].argmin())
         raise UserError(
@@ -200,16 +242,16 @@ def generate(config: DataConfig, split: str) -> Trajectories:
         states: list[Any] = []
         actions: list[Any] = []
         rewards: list[float] = []
-        over = False
-        while not over and len(rewards) < config.max_steps:
+        ended = cut = False
+        while not (ended or cut) and len(rewards) < config.max_steps:
             action = random_action(environment, observation, generator)
             states.append(observation)
             actions.append(action)
             observation, reward, ended, cut, _ = environment.step(action)
             rewards.append(float(reward))
-            over = ended or cut
         fields = dict(zip(_FIELDS, map(np.asarray, (states, actions, rewards)), strict=True))
-        steps, own = _checked(f"config.data.environment: episode {episode}", fields, len(rewards))
+        place = f"config.data.environment: episode {episode}"
+        steps, own = _checked(place, fields, bool(ended), len(rewards))
         found[0].append(steps)
         found[1].append(own)
     return found
