@@ -15,10 +15,10 @@ HINTS = typing.get_type_hints(ModelConfig)
 # stems, which read no pieces, and latents, which are not text positions, in tests/oracle/stems.py.
 NOT_HERE = (
     "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
-    "condition",
+    "condition", "actions",
 )  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
-             "autoencoder", "diffusion_transformer")  # fmt: skip
+             "autoencoder", "diffusion_transformer", "decision_transformer")  # fmt: skip
 # All words of every choice, and two or three values of other fields.
 ELSEWHERE_TOO = ("adaptive_norm",)  # a residual of one of these
 VALUES: dict[str, list[Any]] = {

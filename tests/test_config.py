@@ -99,6 +99,7 @@ SPECIAL = {
     "model.patch_length": 24,
     "model.patch_stride": 16,
     "model.distribution": "student_t",
+    "evaluation.asked_returns": (-5.0, -1.5),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -673,7 +674,8 @@ def test_values_beyond_a_limit_are_rejected(path, good, bad):
 
 
 WIDE = {  # these need more than 31 bits
-    "seed", "decoding.seed", "data.max_number", "data.mixing_limit", "model.feature_seed"
+    "seed", "decoding.seed", "data.max_number", "data.mixing_limit", "model.feature_seed",
+    "data.environment_seed",
 }  # fmt: skip
 NUMBERS = {
     path: float if base_kind(kind) is float else int
@@ -1251,11 +1253,11 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
         (MODEL_OF_PICTURES | {"model.stem": "trajectory"},
          ["config.model.architecture='encoder'", "'decision_transformer'"]),
         (DECISIONS | {"src.codec": "patches"},
-         ["config.model.stem='trajectory'", "src.codec='patches'"]),
+         ["config.data.source='environment'", "src.codec='patches'"]),
         (MODEL_OF_PICTURES | {"src.codec": "states", "data.source": "trajectories"},
-         ["src.codec='states'", "'decide' or 'clone'"]),
+         ["config.src.codec='states'", "'decide' or 'clone'"]),
         (DECISIONS | {"data.source": "arrays"},
-         ["config.data.source='arrays'", "'trajectories' or 'environment'"]),
+         ["config.data.environment='shortest_paths'", "'trajectories' or 'environment'"]),
         (DECISIONS | {"data.batching": "pack"}, ["config.data.batching='pack'", "'bucket'"]),
         (DECISIONS | {"model.decoder_pattern": ("aft_full",)},
          ["config.model.decoder_pattern=('aft_full',)", "time steps"]),

@@ -1159,9 +1159,9 @@ class EvaluationConfig(Section):
     # work directory of a classifier of such pictures that scores them; None: no such scores.
     drawn: int = number(1000, 1, 10**6, may_change=True)
     classifier: str | None = value(None, may_change=True)
-    # decide, clone: episodes that eval.py plays in data.environment for each of the returns that it
-    # asks for; (): ten from the lowest to the highest of training.
+    # decide, clone: episodes that eval.py plays in data.environment for each return it asks for
     episodes: int = number(100, 1, 10**6, may_change=True)
+    # decide: these returns; (): ten from the lowest to the highest of training
     asked_returns: tuple[float, ...] = value((), may_change=True)
     # forecast: rows per season, such as a day of hours; the last one, repeated, is the baseline.
     season: int = number(24, 1, SIZE, may_change=True)

@@ -93,17 +93,49 @@ def _distances(edges: np.ndarray, goal: int) -> np.ndarray:
     return distances
 
 
-class Rescaled:
-    """An environment whose actions are vectors, with these brought from -1 to 1 to its bounds."""
+class Wrapped:
+    """An environment with something of ours around it."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        low, high = inner.action_space.low, inner.action_space.high
-        self._middle, self._half = (high + low) / 2, (high - low) / 2
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         """See Environment."""
         return self._inner.reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """See Environment."""
+        return self._inner.step(action)
+
+
+class Varied(Wrapped):
+    """An environment with vectors as observations and a finite number of actions, explored by an
+    agent that draws a linear map of observations for each episode, and does what has the largest
+    value: episodes then differ much more in their returns than those of random actions.
+    """
+
+    _map: np.ndarray | None = None
+
+    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
+        """See Environment."""
+        self._map = None
+        return super().reset(seed=seed)
+
+    def behaviour(self, observation: np.ndarray, generator: np.random.Generator) -> int:
+        """See Environment."""
+        space = self._inner.action_space
+        if self._map is None:
+            self._map = generator.normal(size=(space.n, len(observation)))
+        return int(space.start + (self._map @ observation).argmax())
+
+
+class Rescaled(Wrapped):
+    """An environment whose actions are vectors, with these brought from -1 to 1 to its bounds."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        low, high = inner.action_space.low, inner.action_space.high
+        self._middle, self._half = (high + low) / 2, (high - low) / 2
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """See Environment."""
@@ -132,7 +164,7 @@ def _of_gymnasium(config: DataConfig) -> Environment:
     except (gymnasium.error.Error, ImportError) as error:
         raise UserError(f"config.data.name={config.name!r}: {error}") from None
     if hasattr(made.action_space, "n"):
-        return made
+        return Varied(made) if len(made.observation_space.shape or ()) == 1 else made
     if getattr(made.action_space, "shape", None) and np.isfinite(made.action_space.high).all():
         return Rescaled(made)
     raise UserError(

@@ -56,7 +56,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         lines.append(f"correlation of returns asked for and achieved = {related:.3f}")
     lines += [_line(f"asked for {wish:.4g}", group) for wish, group in groups.items()]
     lines += [_line(*one) for one in _controls(trained, seeds)]
-    lines += [f"the optimum: return {optimum:.3f}"] * (optimum is not None)
+    if optimum is not None:
+        lines.append(f"the optimum: return {optimum:.3f}")
     rows = [_row(x, True, optimum) for x in best]
     rows += [_row(x, False, optimum) for group in groups.values() for x in group]
     rows = [{"line": number, **row} for number, row in enumerate(rows, 1)]
@@ -157,11 +158,12 @@ def _controls(trained: TrainedModel, seeds: Sequence[int]) -> list[tuple[str, li
         return episodes(make, wishes, seeds, lambda some: [choose(one) for one in some], most)
 
     generators = [np.random.default_rng([data.environment_seed, seed]) for seed in seeds]
-    place = make()
-    found = [(
-        "at random",
-        played(lambda one: random_action(place, one.states[-1], generators[one.number])),
-    )]  # fmt: skip
+    places = [make() for _ in seeds]  # which may behave in another way in each episode
+
+    def at_random(one: History) -> Any:
+        return random_action(places[one.number], one.states[-1], generators[one.number])
+
+    found = [("at random", played(at_random))]
     table = best_followed(sources.load(data, "train", experiment.objective))
     if table:
         anything = next(iter(table.values()))
