@@ -28,6 +28,8 @@ def named(experiment: Experiment) -> dict[str, str]:
     scored = "sentences" if objective.translates else read
     if objective.record.forecasts:
         scored = "windows"
+    if objective.record.acts:
+        scored = "episodes"
     return {
         "body": _BODIES.get(experiment.model.architecture, "Transformer"),
         "kind": objective.record.title.format(read=read),

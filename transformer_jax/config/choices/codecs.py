@@ -82,6 +82,7 @@ CODECS = {
     ),
     "states": Codec(
         sources=("trajectories", "environment"), noun="trajectory", read_as="trajectories",
+        tasks={"reinforcement-learning": "reinforcement-learning"},
     ),
     "actions": Codec(
         sources=("trajectories", "environment"), noun="trajectory", text=False,
