@@ -1,6 +1,7 @@
 """/api/predict: classifiers of texts and of uploaded pictures, transcriptions of sounds."""
 
 import io
+import json
 import random
 import string
 import wave
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 from server.conftest import served, service_of
 from server.test_requests import LEAK
+from test_decisions import PATHS, untrained
 from test_inputs import FORECASTER, LARGE, PICTURE_MODEL, ROWS, SIDE, TEXT_MODEL
 from test_predict import CTC
 
@@ -148,3 +150,17 @@ def test_ensembles_of_classifiers_are_rejected():
     ensemble = TrainedEnsemble([PICTURE_MODEL, PICTURE_MODEL])
     with pytest.raises(UserError, match="serve: is for models that read text"):
         service_of(ensemble)
+
+
+@pytest.mark.thorough
+def test_an_agent_acts_after_an_uploaded_history(one_device):
+    agent = untrained(PATHS)
+    history = {"observations": [3, 5], "actions": [5], "rewards": [-1], "asked": -4}
+    for client in served(service_of(agent)):
+        files = {"x": ("now.json", json.dumps(history))}
+        answer = client.post("/api/predict", files=files).json()
+        assert (answer["verb"], answer["results"][0]["action"]) == ("act", agent.act(history))
+        for content in (b"{", b"[]", b'{"observations": [99]}', b'{"observations": []}'):
+            answer = client.post("/api/predict", files={"x": ("now.json", content)})
+            assert answer.status_code == 400, answer.text
+            assert not LEAK.search(answer.text), answer.text

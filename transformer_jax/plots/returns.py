@@ -10,21 +10,21 @@ from transformer_jax.base.arrays import Float
 def draw(
     asked: Float[np.ndarray, " n"], achieved: Float[np.ndarray, " n"], best: float | None = None
 ) -> Any:  # fmt: skip
-    """Return the figure of episodes: a dot for each, the mean of those asked for the same with its
+    """Return the figure of episodes: dots for them, the mean of those asked for the same with its
     95 % interval, the diagonal, on which they would be equal, and the best that there is, if known.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.2, 4), layout="constrained")
     panel = figure.subplots()
-    wishes, values = asked, achieved
-    each = np.unique(wishes)
-    means = np.array([values[wishes == wish].mean() for wish in each])
-    halves = np.array([half_interval(values[wishes == wish]) for wish in each])
+    each = np.unique(asked)
+    groups = [achieved[asked == wish] for wish in each]
+    means, halves = ([of(group) for group in groups] for of in (np.mean, half_interval))
+    different = np.unique(np.stack([asked, achieved]), axis=1)  # of equal ones, one is drawn
     panel.plot(each, each, color="0.6", linewidth=0.8, label="as asked")
     if best is not None:
         panel.axhline(best, color="0.6", linewidth=0.8, linestyle=(0, (4, 2)), label="mean optimum")
-    panel.scatter(wishes, values, s=6, color="0.75", label="episode", rasterized=len(values) > 2000)
+    panel.scatter(*different, s=6, color="0.75", label="episodes")
     panel.errorbar(
         each, means, halves, color="black", marker="o", markersize=4, linewidth=1.2, capsize=2,
         label="mean, 95 % interval",
