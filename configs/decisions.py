@@ -3,6 +3,32 @@ behaviour cloning.
 
     python train.py --config=configs/decisions.py
     python eval.py --workdir=runs/decisions
+    transformer-jax plot returns --workdir=runs/decisions --output=returns.svg
+
+shortest_paths    the paper's illustration (section 3): from any node of a random directed graph of
+                  20 to the last one, at a reward of -1 for each step, learned from 1,000 random
+                  walks of at most 10 steps.
+cloning           the same by imitation: actions are drawn as the walks drew them.
+best_tenth        imitation of the tenth of the walks with the highest returns.
+stitching         walks of at most 4 steps; to act, there are 10.
+cartpole          a cart balances a pole for at most 200 steps, in Gymnasium (extra `gymnasium`),
+                  learned from 1,000 episodes, each by a random linear map of the observation.
+cartpole_cloning  the same by imitation.
+
+Two graphs and seeds, 100 episodes of the test, the last checkpoint; two to five minutes each:
+
+                        return (mean)      the goal is reached
+    asked for the best  -2.66   -2.47      100 %   100 %
+    cloning             -8.64   -7.60       31      53
+    best_tenth          -5.35   -5.58       57      53
+    stitching           -4.36   -3.27       80      86
+    at random           -8.33   -7.27       32      55
+    the optimum         -2.66   -2.47
+
+Every one of these 200 episodes is as short as it can be; so are those of a table of the step that
+was followed by the highest return in any walk that arrived. cartpole, asked for 200 steps, balances
+for 195.8 and 190.6, cartpole_cloning for 32.8 and 35.3; returns asked for and achieved correlate at
+0.973 and 0.963. More: results/notes/decisions.md.
 """
 
 from transformer_jax.config import Experiment

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,6 +143,7 @@ def test_an_agent_acts_after_a_history(home, model, capsys):
     assert model.act([history, {"observations": [3], "asked": -2}])[0] == action
     assert action in range(20)
     assert len({model.act(history, search="sample", seed=i) for i in range(20)}) > 1
+    assert len(set(model.act([history] * 20, search="sample"))) > 1
     (home / "now.json").write_text(json.dumps(history))
     argv = ["predict", f"--workdir={home}/run", f"{home}/now.json", "--format=jsonl"]
     assert dispatch(argv) == 0
@@ -280,3 +283,41 @@ def test_unknown_environments_of_gymnasium_are_named():
     for name, said in (("", "as in CartPole-v1"), ("NoSuchThing-v0", "NoSuchThing")):
         with pytest.raises(UserError, match=rf"config\.data\.name='{name}'.*{said}"):
             opened(dataclasses.replace(DATA, environment="gymnasium", name=name))
+
+
+def test_trajectories_that_people_collect_with_gymnasium(tmp_path):
+    """In NumPy files, by the loop that its documentation shows."""
+    gymnasium = pytest.importorskip("gymnasium")
+    environment = gymnasium.make("CartPole-v1", max_episode_steps=12)
+    environment.action_space.seed(0)
+    rows, seen, over = [], environment.reset(seed=0)[0], False
+    for _ in range(60):
+        action = environment.action_space.sample()
+        after, reward, terminated, truncated, _ = environment.step(action)
+        rows.append((seen, action, reward, terminated, truncated))
+        over = terminated or truncated
+        seen = environment.reset()[0] if over else after
+    while not (rows[-1][3] or rows[-1][4]):
+        rows.pop()  # a trajectory without an end
+    names = "observations", "actions", "rewards", "terminals", "timeouts"
+    arrays = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+    np.savez(tmp_path / "train.npz", **arrays)
+    data = DataConfig(source="trajectories", directory=str(tmp_path), max_steps=12)
+    corpus = sources.load(data, "train", ObjectiveConfig("decide"))
+    assert sum(map(len, corpus.src)) == len(rows)
+    assert {steps.ended for steps in corpus.src} == {True, False}
+    assert {*" ".join(corpus.tgt).split()} == {"0", "1"}
+
+
+def test_the_environment_in_the_docs(tmp_path):
+    text = (Path(__file__).parents[1] / "docs/modalities.md").read_text(encoding="utf-8")
+    place = tmp_path / "mine.py"
+    place.write_text(re.search(r"```python\n(class Corridor:.*?)```", text, re.DOTALL)[1])
+    admit(place)
+    data = dataclasses.replace(DATA, environment=f"{place}:Corridor")
+    on = acting.episodes(
+        lambda: opened(data), [None] * 5, range(5), lambda some: [1] * len(some), 9
+    )
+    assert all(x.success and x.achieved == x.asked == x.first - 5 for x in on)
+    corpus = sources.load(data, "train", ObjectiveConfig("decide"))
+    assert {*" ".join(corpus.tgt).split()} == {"0", "1"}

@@ -236,7 +236,8 @@ class TrainedModel(Reading):
 
         A history is {"observations", "actions", "rewards", "asked"}, with an observation more than
         actions and rewards, and the return asked for; or the name of a .json file of one. Keywords
-        are fields of decoding: `search="sample", temperature=0.5` for random actions.
+        are fields of decoding: `search="sample", temperature=0.5` for random actions, which depend
+        on the seed, the number of the history and the step.
 
         Raises:
           UserError: if the model does not act, a history is malformed, or there is no such field.
@@ -245,7 +246,8 @@ class TrainedModel(Reading):
             raise self.loaded.refusal("does not act")
         several, one = self._read(histories, "act")
         chosen = self._decoding(None, fields)
-        actions = [next_actions(self.loaded, [history], chosen)[0] for history in several]
+        numbered = (dataclasses.replace(one, number=i) for i, one in enumerate(several))
+        actions = [next_actions(self.loaded, [history], chosen)[0] for history in numbered]
         return actions[0] if one else actions
 
     def draw(

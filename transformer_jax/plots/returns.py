@@ -9,7 +9,7 @@ from transformer_jax.base.arrays import Float
 
 def draw(
     asked: Float[np.ndarray, " n"], achieved: Float[np.ndarray, " n"], best: float | None = None
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the figure of episodes: dots for them, the mean of those asked for the same with its
     95 % interval, the diagonal, on which they would be equal, and the best that there is, if known.
     """
@@ -18,13 +18,13 @@ def draw(
     figure = Figure(figsize=(4.2, 4), layout="constrained")
     panel = figure.subplots()
     each = np.unique(asked)
-    groups = [achieved[asked == wish] for wish in each]
+    groups = [achieved[asked == one] for one in each]
     means, halves = ([of(group) for group in groups] for of in (np.mean, half_interval))
-    different = np.unique(np.stack([asked, achieved]), axis=1)  # of equal ones, one is drawn
+    wish, got = np.unique(np.stack([asked, achieved]), axis=1)  # of equal ones, one is drawn
     panel.plot(each, each, color="0.6", linewidth=0.8, label="as asked")
     if best is not None:
         panel.axhline(best, color="0.6", linewidth=0.8, linestyle=(0, (4, 2)), label="mean optimum")
-    panel.scatter(*different, s=6, color="0.75", label="episodes")
+    panel.scatter(wish, got, s=6, color="0.75", label="episodes")
     panel.errorbar(
         each, means, halves, color="black", marker="o", markersize=4, linewidth=1.2, capsize=2,
         label="mean, 95 % interval",

@@ -122,12 +122,12 @@ Read = tuple[str, dict[str, np.ndarray], bool]
 
 def _of_arrays(path: Path) -> Iterator[Read]:
     """Yield the trajectories of a NumPy file."""
-    arrays = read_arrays(path, {name: f"{path}: {name}" for name in _FIELDS}, _ENDS)
+    arrays = read_arrays(path, dict.fromkeys(_FIELDS, "array"), _ENDS)
     count = len(arrays["rewards"])
-    for name, array in arrays.items():
-        if len(array) != count:
+    for name in (*_FIELDS, *_ENDS):
+        if len(own := arrays.get(name, arrays["rewards"])) != count:
             raise UserError(
-                f"{path}: {name} has {len(array):,} entries, rewards {count:,}; row i of each must "
+                f"{path}: {name} has {len(own):,} entries, rewards {count:,}; row i of each must "
                 "belong to the same step"
             )
     never = np.zeros(count, bool)
@@ -180,7 +180,7 @@ def _of_line(line: str, place: str) -> Read:
 
 def _checked(
     place: str, fields: Mapping[str, np.ndarray], ended: bool, most: int
-) -> tuple[Steps, Actions]:  # fmt: skip
+) -> tuple[Steps, Actions]:
     """Return the arrays of a trajectory in the form of the corpus."""
     rewards = fields["rewards"].reshape(len(fields["rewards"]), -1)
     if len(rewards) > most:
