@@ -98,6 +98,7 @@ def model(home):
     return transformer_jax.load(home / "run")
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_equals_an_uninterrupted_one(home, model, monkeypatch):
     start_at_random(monkeypatch)
     workdir = WorkDir(home / "twice")
@@ -238,6 +239,7 @@ def continuous(**data):
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_an_environment_of_ones_own_with_continuous_actions(tmp_path):
     """It is trained on, too: labels are vectors."""
     place = tmp_path / "line.py"
@@ -262,7 +264,10 @@ def test_an_environment_of_ones_own_with_continuous_actions(tmp_path):
     assert all(0 < row["loss"] < 2 for row in rows if "loss" in row)
 
 
-@pytest.mark.parametrize(("name", "act"), [("CartPole-v1", "labels"), ("Pendulum-v1", "actions")])
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [("CartPole-v1", "labels"), pytest.param("Pendulum-v1", "actions", marks=pytest.mark.thorough)],
+)
 def test_environments_of_gymnasium(name, act):
     """Discrete actions, and continuous ones brought to their bounds."""
     pytest.importorskip("gymnasium")
