@@ -100,6 +100,10 @@ SPECIAL = {
     "model.patch_stride": 16,
     "model.distribution": "student_t",
     "evaluation.asked_returns": (-5.0, -1.5),
+    "model.pair_parts": ("outgoing", "transition"),
+    "model.outer_width": 8,
+    "model.nearest_distance": 1.5,
+    "model.farthest_distance": 30.0,
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -163,6 +167,10 @@ DECISIONS = MODEL_OF_CLASSES | {
     "model.num_encoder_layers": 6,
 }  # fmt: skip
 CONTROL = DECISIONS | {"model.actions": "continuous", "tgt.codec": "actions"}
+CHAINS = {
+    "objective.name": "distances", "model.architecture": "evoformer", "model.stem": "pairs",
+    "model.positions": "none", "tgt.codec": "coordinates", "data.source": "chains",
+}  # fmt: skip
 TEXTS_OF_PICTURES = {"model.condition": "text", "tgt.codec": "words"}
 MODEL_OF_TREES = {
     "tgt.codec": "trees", "tokenizer.joint": False, "model.tied_embeddings": "decoder",
@@ -205,6 +213,21 @@ NEEDS = {
     "data.best_share": DECISIONS,
     "model.residual": NOISE,
     "src.pixel_scale": MODEL_OF_PICTURES,
+    **dict.fromkeys(
+        (
+            "model.pair_width",
+            "model.pair_heads",
+            "model.outer_width",
+            "model.pair_parts",
+            "model.recycling",
+            "model.distance_bins",
+            "model.nearest_distance",
+            "model.farthest_distance",
+            "objective.known_share",
+            "objective.distance_noise",
+        ),
+        CHAINS,
+    ),
     "objective.noise_schedule": NOISE,
     "objective.prediction": NOISE,
     "objective.times": NOISE,

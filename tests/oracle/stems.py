@@ -71,9 +71,15 @@ DECISIONS = ModelConfig(
     positions="learned", max_positions=12, embedding_scale=False, input_norm=True,
     residual="pre_norm", activation="relu",
 )  # fmt: skip
+# AlphaFold's Evoformer, in small.
+EVOFORMER = ModelConfig(
+    architecture="evoformer", stem="pairs", positions="none", d_model=12, num_heads=3,
+    num_encoder_layers=2, pair_width=8, pair_heads=2, outer_width=5, distance_bins=6, recycling=1,
+    dropout_rate=0.0, norm_epsilon=1e-5,
+)  # fmt: skip
 STEMS = [
     LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER,
-    AUTOENCODER, DIT, MM_DIT, DECISIONS,
+    AUTOENCODER, DIT, MM_DIT, DECISIONS, EVOFORMER,
 ]  # fmt: skip
 
 

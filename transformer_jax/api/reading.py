@@ -5,9 +5,11 @@ from typing import Any
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment
+from transformer_jax.data.codecs.coordinates import Coordinates
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.series import Series
 from transformer_jax.decoding import inputs
+from transformer_jax.decoding.distances import completed
 from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.pictures import PictureCodes, picture_codes
 from transformer_jax.decoding.series import ahead
@@ -115,6 +117,20 @@ class Reading:
         forecasts = ahead(self.loaded, several)
         said = forecasts if deciles else [point for point, _ in forecasts]
         return said[0] if one else said
+
+    def distances(self, known: Any) -> Any:
+        """Return the distances between all points of a chain [points points], given those that are
+        known, NaN elsewhere: an array, or the name of a .npy file; for a list of these, a list.
+
+        Raises:
+          UserError: if the model predicts no distances, or what is given is no such matrix.
+        """
+        codec = self.tokenizers.tgt
+        if not isinstance(codec, Coordinates):
+            raise self.loaded.refusal("predicts no distances")
+        several, one = inputs.read(known, codec, self.experiment.data, "distances")
+        made = completed(self.loaded, several)
+        return made[0] if one else made
 
     @property
     def picture_codes(self) -> PictureCodes:

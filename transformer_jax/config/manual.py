@@ -100,10 +100,13 @@ class ModelConfig(Section):
     # "decision_transformer": a decoder of the steps of an agent, each at two or three positions:
     # the return still to come, the state, and the action, which is predicted from the output at the
     # state (Chen et al. 2021, arXiv:2106.01345).
+    # "evoformer": layers over pairs of positions, in which triangles of pairs agree, beside a
+    # sequence; it predicts the distance of each pair (AlphaFold 2: Jumper et al. 2021,
+    # https://doi.org/10.1038/s41586-021-03819-2).
     architecture: Literal[
         "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent", "elmo",
         "decomposable_attention", "prefix_decoder", "autoencoder", "diffusion_transformer",
-        "decision_transformer",
+        "decision_transformer", "evoformer",
     ] = "encoder_decoder"  # fmt: skip
     # decision_transformer: "discrete" actions are a choice among those of training; "continuous"
     # ones are vectors of numbers from -1 to 1, predicted by tanh and squared error.
@@ -119,6 +122,26 @@ class ModelConfig(Section):
     # autoencoder: the weight of the loss that moves a position towards its code; the loss that
     # moves the code has weight 1 (van den Oord et al. 2017, equation 3).
     commitment: float = number(0.25, 0, 1e3, of="architectures")
+    # evoformer: channels of a pair, heads of attention between pairs, and channels of each side of
+    # the outer product that tells pairs of the sequence.
+    pair_width: int = number(128, 1, SIZE, of="architectures")
+    pair_heads: int = number(4, 1, SIZE, of="architectures")
+    outer_width: int = number(32, 1, SIZE, of="architectures")
+    # evoformer: the parts of a block that refine pairs, in this order. A pair gains from the other
+    # two sides of each triangle: by products, along the edges that leave its positions ("outgoing")
+    # or enter them ("incoming"), or by attention, from the pairs with the same start ("starting")
+    # or end ("ending"); a "transition" sees the pair alone.
+    pair_parts: tuple[Literal["outgoing", "incoming", "starting", "ending", "transition"], ...] = (
+        value(("outgoing", "incoming", "starting", "ending", "transition"), of="architectures")
+    )
+    # evoformer: passes before the last, whose result enters the next; training draws their number,
+    # from 0 to this, for each step, and only the last has a gradient.
+    recycling: int = number(3, 0, 100, of="architectures")
+    # evoformer: a distance is predicted as a distribution over so many bins of equal width between
+    # two distances, in the unit of the data; AlphaFold's are in angstroms.
+    distance_bins: int = number(64, 2, 2**12, of="architectures")
+    nearest_distance: float = number(2.0, 0, 1e6, of="architectures")
+    farthest_distance: float = above(22.0, 0, 1e6, of="architectures")
     # How the values of a source side enter the model. "embedding": pieces, through a table.
     # "linear": vectors, such as patches of pictures, through one map (ViT: Dosovitskiy et al. 2021,
     # arXiv:2010.11929); "convolution": patches, reassembled into pictures, through convolutions
@@ -128,8 +151,9 @@ class ModelConfig(Section):
     # the sequence, the second with stride 2, which halves the number of vectors (Whisper: Radford
     # et al. 2022, arXiv:2212.04356). "trajectory": the steps of an agent, by linear maps of return,
     # state and action, to each of which the vector of `positions` for the time step is added.
+    # "pairs": the known distances of pairs of points, for evoformer.
     stem: Literal[
-        "embedding", "linear", "convolution", "series", "conv1d", "trajectory"
+        "embedding", "linear", "convolution", "series", "conv1d", "trajectory", "pairs"
     ] = "embedding"  # fmt: skip
     patch_length: int = number(16, 1, SIZE, of="stems")  # series: rows per patch
     # series: rows from the start of one patch to the start of the next
@@ -509,11 +533,13 @@ class SideConfig(Section):
     # "log_mel": frames of sound, the log power in each of several bands (Whisper: Radford et al.
     # 2022, arXiv:2212.04356); "states": those of an agent, numbers that are standardised or one of
     # a finite number, with the return still to come; "actions": vectors of numbers from -1 to 1.
-    # Actions that are one of a finite number are "labels".
+    # Actions that are one of a finite number are "labels";
+    # "coordinates": chains of points in space.
     codec: Literal[
         "subwords", "wordpiece", "words", "trees", "bytes", "characters", "residues",
         "nucleotides", "classes", "labels", "values", "spans", "fen", "board", "moves",
         "huggingface", "patches", "series", "log_mel", "states", "actions",
+        "coordinates",
     ] = "subwords"  # fmt: skip
 
 
@@ -586,6 +612,7 @@ class DataConfig(Section):
     # `chess`.
     # "standard_library": the source code of Python's own library, without its tests: 11 million
     # characters, for language models (objective.document="file").
+    # "chains": random chains of points a distance of 1 apart, which avoid themselves.
     # "arrays": NumPy files, for example of pictures, with a label for each entry; "folders":
     # picture files, in one folder per label. "series": time series as comma-separated values: a
     # header, a date in the first column, then numbers. "wavs": sound files, and what they say.
@@ -595,7 +622,7 @@ class DataConfig(Section):
     # acts at random in `environment`.
     source: Literal[
         "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "standard_library",
-        "arrays", "folders", "series", "wavs", "trajectories", "environment",
+        "chains", "arrays", "folders", "series", "wavs", "trajectories", "environment",
     ] = "text"  # fmt: skip
     # text, arrays, folders, series, wavs: the folder of the files; tfds: its data_dir (None: its
     # own default).
@@ -653,8 +680,8 @@ class DataConfig(Section):
     max_number: int = number(1_000_000_000, 1, 10**18)  # spelled_numbers: numbers are below this
     # spelled_numbers: in this share each digit becomes 0 with probability 1/2, as people like them.
     round_numbers: float = rate(0.0, of="sources")
-    # listops, copying: the least and the most symbols of a text. The defaults of this and the next
-    # two are those of Long Range Arena.
+    # listops, copying: the least and the most symbols of a text; chains: points. The defaults of
+    # this and the next two are those of Long Range Arena.
     example_lengths: tuple[int, ...] = value((501, 1999), of="sources")
     # listops: levels of nesting, counting digits
     list_depth: int = number(10, 2, 100, of="sources")
@@ -790,11 +817,12 @@ class ObjectiveConfig(Section):
     # and the states so far, the source side, and the actions before it; to act, a return is asked
     # for (Chen et al. 2021, arXiv:2106.01345). "clone": the same without returns (behaviour
     # cloning).
+    # "distances": those of all pairs of points of a chain, the target side, from some of them.
     name: Literal[
         "translate", "language_model", "prefix_lm", "text_prefix_lm", "permutation_lm",
         "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption", "denoising",
         "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs", "forecast",
-        "ctc", "reconstruct", "policy", "diffusion", "decide", "clone",
+        "ctc", "reconstruct", "policy", "diffusion", "decide", "clone", "distances",
     ] = "translate"  # fmt: skip
     # For all but translate, ctc and reconstruct: the most pieces read at a time. Longer documents
     # are cut into consecutive windows. Each but the first begins with the last piece of the one
@@ -858,6 +886,10 @@ class ObjectiveConfig(Section):
     # The share of pictures trained without the target side, so that drawing can be guided by the
     # difference that it makes (Ho and Salimans 2022, arXiv:2207.12598).
     condition_dropout: float = rate(0.1, of="objectives")
+    # distances: the share of the pairs whose distance is read, drawn anew each epoch, and the
+    # standard deviation of the error with which it is, in the unit of the data.
+    known_share: float = rate(0.15, of="objectives")
+    distance_noise: float = number(0.1, 0, 1e6, of="objectives")
     # "PART=NAME": train a part of data.train on another objective than `name`, which is what the
     # model is for and what validation measures (multi-task training, Raffel et al. 2020, section
     # 3.5.2). With translate: span_corruption or denoising; with prefix_lm: language_model; with

@@ -15,6 +15,7 @@ from transformer_jax.data.codecs.actions import Actions
 from transformer_jax.data.scripts import words_in
 from transformer_jax.data.sources.series_files import Rows, following
 from transformer_jax.decoding.acting import action_logits
+from transformer_jax.decoding.distances import completed
 from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
@@ -77,6 +78,10 @@ def _series(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row
     ]
 
 
+def _distances(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    return [{"distances": matrix.tolist()} for matrix in completed(loaded, values)]
+
+
 def _ahead(rows: np.ndarray, point: np.ndarray, deciles: np.ndarray | None) -> Row:
     horizon, channels = point.shape
     columns = rows.columns if isinstance(rows, Rows) else ()
@@ -90,7 +95,7 @@ def _ahead(rows: np.ndarray, point: np.ndarray, deciles: np.ndarray | None) -> R
 # What reads its input and says something of it, by the verb of the objective's record.
 READERS: dict[str, Callable[[Loaded, Sequence, int, int], list[Row]]] = {
     "classify": _classes, "tag": _labels, "answer": _answers, "value": _numbers,
-    "forecast": _series, "act": _actions,
+    "forecast": _series, "act": _actions, "distances": _distances,
 }  # fmt: skip
 WRITERS = ("translate", "transcribe", "generate")
 VERBS = (*READERS, *WRITERS)

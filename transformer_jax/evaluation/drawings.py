@@ -15,6 +15,7 @@ from transformer_jax.plots import forecast, tree
 from transformer_jax.plots import picture as pictures
 
 _EACH = 4  # examples from the worst, the middle and the best
+_SIDE = 160  # pixels of a matrix of distances
 _WORDS = 24  # the longest sentence whose tree is drawn
 
 
@@ -104,4 +105,27 @@ def reconstructions(
         both = np.concatenate([pictures[i], made[i]], axis=1)
         caption = f"picture {i + 1}: {errors[i] ** 0.5:.1f} of 255"
         drawings[i] = {"picture": as_uri(both), "caption": caption}
+    return drawings
+
+
+def distances(
+    known: Sequence[np.ndarray],
+    said: Sequence[np.ndarray],
+    true: Sequence[np.ndarray],
+    scores: np.ndarray,
+) -> dict[int, dict[str, str]]:
+    """Return {index: {"picture", "caption"}} for some chains: the known distances [T T], NaN
+    elsewhere, the predicted ones and the true ones, side by side, near points dark.
+    """
+    drawings = {}
+    for i in spread(scores.tolist()):
+        farthest = max(float(true[i].max()), 1e-6)
+        each = [np.nan_to_num(x / farthest, nan=1.0) for x in (known[i], said[i], true[i])]
+        gap = np.ones((len(true[i]), 1))
+        row = np.concatenate([each[0], gap, each[1], gap, each[2]], axis=1)
+        bright = np.round(255 * row.clip(0, 1)).astype(np.uint8)
+        scale = max(1, _SIDE // len(bright))
+        caption = f"chain {i + 1}: lDDT {scores[i]:.3f}; known, predicted and true distances"
+        drawings[i] = {"picture": as_uri(np.kron(bright, np.ones((scale, scale), np.uint8))),
+                       "caption": caption}  # fmt: skip
     return drawings

@@ -19,6 +19,7 @@ from transformer_jax.models.diffusion_transformer import DiffusionTransformer
 from transformer_jax.models.elmo import Elmo
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.evoformer import Evoformer
 from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
@@ -42,6 +43,7 @@ MODELS: dict[str, type[Core]] = {
     "autoencoder": Autoencoder,
     "diffusion_transformer": DiffusionTransformer,
     "decision_transformer": DecisionTransformer,
+    "evoformer": Evoformer,
 }
 
 

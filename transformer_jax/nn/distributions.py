@@ -3,11 +3,12 @@
 import math
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from transformer_jax.base.arrays import Array, Float, at_least_float32
+from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 
 _EPSILON = 1e-5  # added to the variance; RevIN's value
 
@@ -151,6 +152,40 @@ class Quantiles(Point):
     def quantiles(self, said: np.ndarray) -> np.ndarray | None:
         """See Distribution: sorted, since each is trained separately."""
         return np.sort(said, -1)
+
+
+class Bins:
+    """A distribution of a distance over `count` bins of equal width between two distances; what is
+    less or more counts to the first or the last. The loss is the cross-entropy.
+    """
+
+    def __init__(self, count: int, nearest: float, farthest: float) -> None:
+        self.edges = np.linspace(nearest, farthest, count + 1)[1:-1]
+        width = (farthest - nearest) / count
+        self.centres = nearest + width * (np.arange(count) + 0.5)
+
+    def of(self, distances: Float[Array, "..."]) -> Int[Array, "..."]:
+        """Return the bin of each distance."""
+        edges = jnp.asarray(self.edges, distances.dtype)
+        return (distances[..., None] >= edges.reshape((1,) * distances.ndim + (-1,))).sum(-1)
+
+    def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
+        """Return -log p of the bin of each distance."""
+        log_probs = jax.nn.log_softmax(said)
+        return -jnp.take_along_axis(log_probs, self.of(true)[..., None], -1)[..., 0]
+
+    def point(self, said: np.ndarray) -> np.ndarray:
+        """Return the median of each distribution [... K], linear within its bin."""
+        wide = said.astype(np.float64)
+        shares = np.exp(wide - wide.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        ends = shares.cumsum(-1)
+        here = np.minimum((ends < 0.5).sum(-1), said.shape[-1] - 1)[..., None]
+        own = np.take_along_axis(shares, here, -1)
+        begin = np.take_along_axis(ends, here, -1) - own
+        within = ((0.5 - begin) / np.maximum(own, 1e-12)).clip(0, 1) - 0.5
+        width = self.centres[1] - self.centres[0]
+        return (self.centres[here] + width * within)[..., 0]
 
 
 DISTRIBUTIONS: dict[str, Distribution] = {

@@ -32,13 +32,14 @@ class Project(nn.Module):
     use_bias: bool = True
     role: Role | None = None  # of the kernel; a part of one's own may name the map instead
     start: Callable[..., Array] | None = None  # the kernel's initialiser; None: see above
+    bias_start: Callable[..., Array] = nn.initializers.zeros
 
     def setup(self) -> None:
         count = len(self.in_shape)
         init = named(self.start or xavier_uniform(count), *self.names, role=self.role)
         self.kernel = parameter(self, "kernel", init, (*self.in_shape, *self.out_shape))
-        zeros = named(nn.initializers.zeros, *self.names[count:], role=PLAIN)
-        self.bias = parameter(self, "bias", zeros, self.out_shape) if self.use_bias else None
+        bias = named(self.bias_start, *self.names[count:], role=PLAIN)
+        self.bias = parameter(self, "bias", bias, self.out_shape) if self.use_bias else None
 
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.biased(_product(x.astype(self.dtype), self.kernel, len(self.in_shape)))

@@ -257,4 +257,5 @@ STEMS: dict[str, type[Stem] | None] = {
     "series": Series,
     "conv1d": Conv1d,
     "trajectory": Trajectory,
+    "pairs": None,  # the Evoformer's: pairs of positions, not positions
 }

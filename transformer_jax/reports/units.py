@@ -152,6 +152,7 @@ UNITS: dict[str, dict[str, Unit]] = {
     "forecasts": {
         name: _mean(itemgetter(name)) for name in ("mse", "mae", "crps", "coverage")
     },
+    "distances": {name: _mean(itemgetter(name)) for name in ("lddt", "mae")},
     "reconstructions": {"pixel_error": _mean(itemgetter("mse"), np.sqrt)},
     "acting": {
         "return": _ratio(lambda row: (row["return"] * row["for_best"], row["for_best"])),

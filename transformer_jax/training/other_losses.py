@@ -7,7 +7,7 @@ import optax
 
 from transformer_jax.base.arrays import Array, Float, Int
 from transformer_jax.base.vocabulary import PAD
-from transformer_jax.nn.distributions import Distribution
+from transformer_jax.nn.distributions import Bins, Distribution
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training.loss import Sums, loss_sums
 
@@ -29,7 +29,7 @@ def squared_error_sums(
 
 def forecast_sums(
     x: Float[Array, "B T K"],
-    head: Distribution,
+    head: Distribution | Bins,
     targets: Float[Array, "B T"],
     weight: Float[Array, "B T"],
 ) -> Sums:
@@ -112,6 +112,7 @@ LOSSES: dict[str, Callable[..., Sums]] = {
     "span": pointer_sums,
     "move": pointer_sums,
     "forecast": forecast_sums,
+    "distances": forecast_sums,
     "ctc": ctc_sums,
     "pixels": reconstruction_sums,
     "diffusion": diffusion_sums,

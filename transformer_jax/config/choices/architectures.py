@@ -164,9 +164,23 @@ def _check_decisions(model: Any, field: str) -> None:
     )
 
 
+def _check_evoformer(model: Any, field: str) -> None:
+    """Reject sizes that heads do not divide, and bins without a width."""
+    for width, heads in (("d_model", "num_heads"), ("pair_width", "pair_heads")):
+        one, other = getattr(model, width), getattr(model, heads)
+        check(one % other == 0, f"{width}={one}: is not a multiple of {heads}={other}")
+    check(
+        model.nearest_distance < model.farthest_distance,
+        f"nearest_distance={model.nearest_distance}: is not below farthest_distance="
+        f"{model.farthest_distance}; lower it",
+    )
+
+
 # Fields of all models with a table of pieces, dropout and computation.
 _TABLES = ("architecture", "d_model", "dropout_rate", "positions", "embedding_norm",
            "embedding_scale", "compute_dtype")  # fmt: skip
+_PAIRS = ("pair_width", "pair_heads", "outer_width", "pair_parts", "recycling", "distance_bins",
+          "nearest_distance", "farthest_distance")  # fmt: skip
 ARCHITECTURES = {
     "encoder_decoder": Architecture(
         crosses=True, vectors=True, deep_norm=True, reads=("logits_bias",)
@@ -216,6 +230,12 @@ ARCHITECTURES = {
     ),
     "decision_transformer": Architecture(
         stacks=("decoder",), vectors=True, rows=True, reads=("actions",), check=_check_decisions,
+    ),
+    "evoformer": Architecture(
+        stacks=("encoder",), layered=False, vectors=True, rows=True, reads=_PAIRS,
+        fields=("architecture", "d_model", "dropout_rate", "positions", "compute_dtype", "norm",
+                "norm_epsilon", "num_encoder_layers", "num_heads", "stem", *_PAIRS),
+        check=_check_evoformer,
     ),
 }  # fmt: skip
 

@@ -87,6 +87,7 @@ CODECS = {
     "actions": Codec(
         sources=("trajectories", "environment"), noun="trajectory", text=False,
     ),
+    "coordinates": Codec(sources=("chains", "arrays"), noun="chain", read_as="chains of points"),
 }  # fmt: skip
 VECTORS = with_(CODECS, vectors=True)
 LETTERS = with_(CODECS, letters=True)

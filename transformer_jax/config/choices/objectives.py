@@ -362,6 +362,18 @@ OBJECTIVES = {
     ),
     "decide": Objective(title="A Decision Transformer", brief="Decision Transformer", **_OF_AGENTS),
     "clone": Objective(title="A cloned policy", brief="cloned policy", **_OF_AGENTS),
+    "distances": Objective(
+        architectures=("evoformer",),
+        vectors="coordinates",
+        reproduces=True,
+        reads=("known_share", "distance_noise"),
+        mixes=False,
+        chooses=False,
+        title="A model of distances in {read}",
+        brief="model of distances",
+        method="distances",
+        evaluated="distances",
+    ),
 }  # fmt: skip
 OF_TEXT = with_(OBJECTIVES, text=True)
 JOINS = with_(OBJECTIVES, joins=True)

@@ -51,6 +51,7 @@ SOURCES = {
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),
     "standard_library": Source(made=True, documents=True, lines=False),
+    "chains": Source(made=True, text=False, reads=("example_lengths",)),
     "arrays": Source(text=False, reads=("label_texts",)),
     "folders": Source(text=False, reads=("columns", "image_size")),
     "series": Source(text=False),

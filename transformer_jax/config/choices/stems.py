@@ -43,6 +43,14 @@ def _check_series(model: Any, field: str) -> None:
     )
 
 
+def _check_pairs(model: Any, field: str) -> None:
+    check(
+        model.architecture == "evoformer",
+        f"stem='pairs': architecture={model.architecture!r} has no representation of pairs; choose "
+        "'evoformer'",
+    )
+
+
 def _check_conv1d(model: Any, field: str) -> None:
     placed = model.grid_positions != "none" or model.architecture == "prefix_decoder"
     check(
@@ -68,6 +76,7 @@ STEMS = {
         codecs=("states",), rows=True,
         needs=(Need("architecture", ("decision_transformer",), "{has} reads steps of an agent"),),
     ),
+    "pairs": Stem(codecs=("coordinates",), check=_check_pairs),
 }  # fmt: skip
 
 
@@ -88,6 +97,10 @@ def check_stem(model: Any) -> None:
         model.stem != "embedding" or model.architecture != "prefix_decoder",
         "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
         "or architecture='decoder' and objective.name='prefix_lm'",
+    )
+    check(
+        model.stem == "pairs" or model.architecture != "evoformer",
+        f"stem={model.stem!r}: architecture='evoformer' reads distances; choose 'pairs'",
     )
     inverted = with_(STEMS, inverted=True)
     check(

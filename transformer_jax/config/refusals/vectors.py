@@ -20,7 +20,7 @@ def check_vectors(run: Any) -> None:
         f"tgt.codec={run.tgt.codec!r}: vectors can be read but not written; choose another",
     )
     _check_reading(run, codec in VECTORS)
-    if codec in VECTORS and not (run.objective.record.forecasts or run.objective.record.acts):
+    if codec in VECTORS and run.objective.record.vectors is None and not run.objective.record.acts:
         _check_source(run)
 
 
@@ -30,7 +30,7 @@ def _check_reading(run: Any, vectors: bool) -> None:
     own = run.objective.record.vectors
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
     acts = run.objective.record.acts
-    of = "series" if forecasts else "states" if acts else "patches"
+    of = own or ("states" if acts else "patches")
     stems = tuple(word for word, stem in STEMS.items() if of in stem.codecs)
     check(
         model.stem in (stems if vectors else ("embedding",)),

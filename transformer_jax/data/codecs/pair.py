@@ -124,6 +124,7 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
         "values": 1,
         "spans": 2,
         "series": 1,
+        "coordinates": 3,
         **{word: size + len(symbols) for word, size in letters.SIZES.items()},
     }
     if experiment.tokenizer.model is None:

@@ -14,6 +14,7 @@ from transformer_jax.config.choices.sources import SOURCES as RECORDS
 from transformer_jax.config.registry import pick
 from transformer_jax.data.sources import (
     array_files,
+    chains,
     chess_positions,
     copying,
     image_folders,
@@ -196,6 +197,7 @@ SOURCES: dict[str, Source] = {
     "copying": copying.load,
     "chess": chess_positions.load,
     "standard_library": standard_library.load,
+    "chains": chains.load,
     "arrays": array_files.load,
     "folders": image_folders.load,
     "series": partial(series_files.load, context=0),
