@@ -81,7 +81,8 @@ def read_arrays(
                         f"{field}={name!r}: {path} has no such array; it has "
                         f"{', '.join(file.files)}"
                     )
-            arrays = {name: file[name] for name in {*wanted, *others} & {*file.files}}
+            names = dict.fromkeys([*wanted, *others])
+            arrays = {name: file[name] for name in names if name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: cannot be read as .npz ({error})") from None
     for name, array in arrays.items():
