@@ -23,6 +23,7 @@ CONFIGS = {
     "joint": dataclasses.replace(
         TEXT, encoder_pattern=("joint", "joint_last"), query_key_norm="per_head"
     ),
+    "clip": dataclasses.replace(DIT, grid=(2, 1, 2), encoder_pattern=("divided", "time")),
     "rms": dataclasses.replace(DIT, norm="rms_norm", encoder_pattern=("full", "linear")),
 }
 RNG = np.random.default_rng(0)
@@ -111,7 +112,7 @@ def test_an_untrained_model_predicts_zero(name):
 
 
 def test_scan_and_remat_change_nothing():
-    for name in ("class", "joint"):
+    for name in ("class", "joint", "clip"):
         found = predicted(model_of(name), batch_of(said(name)))
         config = dataclasses.replace(CONFIGS[name], layer_loop="scan", remat="full")
         model = build(config, CHANNELS, CLASSES, single=True, predicts=("diffusion",))

@@ -77,9 +77,28 @@ EVOFORMER = ModelConfig(
     num_encoder_layers=2, pair_width=8, pair_heads=2, outer_width=5, distance_bins=6, recycling=1,
     dropout_rate=0.0, norm_epsilon=1e-5,
 )  # fmt: skip
+# ViViT: all tubelets of a clip of 2 x 2 x 2 together, and frames before times; TimeSformer.
+VIVIT = dataclasses.replace(
+    LINEAR, max_positions=9, norm_epsilon=1e-6, num_decoder_layers=ModelConfig.num_decoder_layers
+)
+FACTORISED = dataclasses.replace(
+    VIVIT, architecture="factorised_encoder", grid=(2, 2, 2), num_time_layers=1, max_positions=5
+)
+TIMESFORMER = dataclasses.replace(
+    VIVIT, grid=(3, 2, 2), grid_positions="learned", positions="none", encoder_pattern=("divided",)
+)
+# Latte's alternation of frames and times, as blocks of any kind of model.
+ALTERNATING = dataclasses.replace(
+    VIVIT,
+    grid=(3, 2, 2),
+    encoder_pattern=("space", "time"),
+    num_encoder_layers=3,
+    max_positions=13,
+)
 STEMS = [
     LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER,
-    AUTOENCODER, DIT, MM_DIT, DECISIONS, EVOFORMER,
+    AUTOENCODER, DIT, MM_DIT, DECISIONS, EVOFORMER, VIVIT, FACTORISED, TIMESFORMER,
+    ALTERNATING,
 ]  # fmt: skip
 
 

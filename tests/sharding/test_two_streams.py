@@ -20,11 +20,13 @@ PIECES = 4
 
 
 @pytest.mark.thorough
-def test_gradients_of_two_streams():
-    model = build(CONFIGS["joint"], CHANNELS, PIECES, predicts=("diffusion",))
+@pytest.mark.parametrize("name", ["joint", "clip"])
+def test_gradients_of_diffusion_transformers(name):
+    """Of two streams, and of layers along axes of a clip."""
+    model = build(CONFIGS[name], CHANNELS, PIECES, predicts=("diffusion",))
     params = jax.device_get(random_params(model))
     rows = 8
-    tgt = side(RNG.integers(0, PIECES, (rows, 2)))
+    tgt = side(RNG.integers(0, PIECES, (rows, 2 if name == "joint" else 1)))
     batch = batch_of(tgt, np.linspace(0.1, 0.9, rows, dtype=np.float32), VECTORS[[0, 1, 2, 0] * 2])
     labels = RNG.normal(size=batch.src.inputs.shape).astype(np.float32)
     target = Target(labels, np.ones(labels.shape[:2], np.float32))

@@ -253,9 +253,9 @@ class TrainedModel(Reading):
     def draw(
         self, said: str | Sequence[str], decoding: DecodingConfig | None = None, **fields: Any
     ) -> np.ndarray:
-        """Return pictures of a text, or of several, or of classes: bytes [n H W C], `num_samples`
-        for each. An empty text says nothing. Settings are those of `translate`: `guidance=4,
-        sampling_steps=20, num_samples=10, seed=1`.
+        """Return pictures of a text, or of several, or of classes: bytes [n H W C], or clips [n T H
+        W C], `num_samples` for each. An empty text says nothing. Settings are those of `translate`:
+        `guidance=4, sampling_steps=20, num_samples=10, seed=1`.
 
         Raises:
           UserError: if the model draws nothing, or does not know a class or a word.

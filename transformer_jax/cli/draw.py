@@ -12,9 +12,11 @@ from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.cli.model import adjusted, load_adjusted, prepare_process
 from transformer_jax.runs.workdir import WorkDir
 
+_FRAME = 125  # milliseconds
 _HELP = """\
-Draw pictures with a diffusion model: of each --text, which is a class if the model was trained with
-classes, or else of each class. An empty text says nothing, and the picture is of anything.
+Draw pictures with a diffusion model, or clips with one of clips: of each --text, which is a class
+if the model was trained with classes, or else of each class. An empty text says nothing, and the
+picture is of anything.
 
 The fields of decoding can be changed; --guidance, --steps, --num-samples and --seed are short for
 those of decoding."""
@@ -36,12 +38,13 @@ def main(argv: Sequence[str]) -> int:
             f"draw: --workdir={arguments.workdir} was trained with config.objective.name="
             f"{experiment.objective.name!r}; name a diffusion model"
         )
-    if arguments.output.suffix not in (".png", ".npz"):
-        raise UserError(f"--output={arguments.output}: must end with .png or .npz")
+    moves = experiment.src.codec == "tubelets"
+    if arguments.output.suffix not in (".png", ".npz", *(".gif",) * moves):
+        named = ".png, .gif or .npz" if moves else ".png or .npz"
+        raise UserError(f"--output={arguments.output}: must end with {named}")
     if arguments.columns is not None and arguments.columns < 1:
         raise UserError(f"--columns={arguments.columns}: must be at least 1")
 
-    from transformer_jax.data.codecs.codebook import grid
     from transformer_jax.data.sources.files import read_lines
 
     prepare_process()
@@ -59,13 +62,32 @@ def main(argv: Sequence[str]) -> int:
         if arguments.output.suffix == ".npz":
             np.savez(arguments.output, images=pictures, labels=labels)
         else:
-            from PIL import Image
-
             columns = arguments.columns or (each if each > 1 else min(len(said), 10))
-            sheet = grid(list(pictures), columns)
-            Image.fromarray(sheet[..., 0] if sheet.shape[2] == 1 else sheet).save(arguments.output)
-    print(f"{len(pictures):,} pictures; written to {arguments.output}")
+            _save(pictures, columns, arguments.output)
+    noun = "clips" if moves else "pictures"
+    print(f"{len(pictures):,} {noun}; written to {arguments.output}")
     return 0
+
+
+def _save(pictures: np.ndarray, columns: int, output: Path) -> None:
+    """Write a sheet of pictures [n H W C], or of clips [n T H W C]: an animation of all, or a still
+    with the frames of each in a row.
+    """
+    from PIL import Image
+
+    from transformer_jax.data.codecs.codebook import grid
+
+    if pictures.ndim == 4:
+        sheets = [grid(list(pictures), columns)]
+    elif output.suffix == ".gif":
+        sheets = [grid(list(frames), columns) for frames in pictures.swapaxes(0, 1)]
+    else:
+        sheets = [grid([frame for clip in pictures for frame in clip], pictures.shape[1])]
+    first, *others = (Image.fromarray(x[..., 0] if x.shape[2] == 1 else x) for x in sheets)
+    if output.suffix == ".gif":
+        first.save(output, save_all=True, append_images=others, duration=_FRAME, loop=0)
+    else:
+        first.save(output)
 
 
 def _parser() -> Parser:
@@ -86,7 +108,8 @@ def _parser() -> Parser:
         type=Path,
         default=Path("drawn.png"),
         metavar="FILE",
-        help="a sheet of pictures, .png, or arrays `images` and `labels`, .npz; default: drawn.png",
+        help="a sheet of pictures, .png, of clips also .gif, or arrays `images` and `labels`, "
+        ".npz; default: drawn.png",
     )
     return parser
 

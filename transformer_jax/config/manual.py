@@ -49,6 +49,7 @@ MixerKind = Literal[
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer", "joint", "joint_last",
+    "space", "time", "divided",
 ]  # fmt: skip
 
 
@@ -82,6 +83,8 @@ class ModelConfig(Section):
     # the latents, and output queries attend to them, so the number of operations grows linearly
     # with the length of a text (Jaegle et al. 2021, arXiv:2103.03206; Perceiver IO,
     # arXiv:2107.14795).
+    # "factorised_encoder": an encoder of the frames of a clip, one by one, and `num_time_layers`
+    # layers that read a vector for each (ViViT's model 2: Arnab et al. 2021, arXiv:2103.15691).
     # "recurrent": the translation models that preceded the Transformer, a recurrent encoder and
     # decoder without residual sub-layers or feed-forward layers; see `recurrence`.
     # "elmo": recurrent layers that read a text from the left, and others from the right; labels are
@@ -104,9 +107,9 @@ class ModelConfig(Section):
     # sequence; it predicts the distance of each pair (AlphaFold 2: Jumper et al. 2021,
     # https://doi.org/10.1038/s41586-021-03819-2).
     architecture: Literal[
-        "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent", "elmo",
-        "decomposable_attention", "prefix_decoder", "autoencoder", "diffusion_transformer",
-        "decision_transformer", "evoformer",
+        "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "factorised_encoder",
+        "recurrent", "elmo", "decomposable_attention", "prefix_decoder", "autoencoder",
+        "diffusion_transformer", "decision_transformer", "evoformer",
     ] = "encoder_decoder"  # fmt: skip
     # decision_transformer: "discrete" actions are a choice among those of training; "continuous"
     # ones are vectors of numbers from -1 to 1, predicted by tanh and squared error.
@@ -115,6 +118,7 @@ class ModelConfig(Section):
     # that of the time; "text": the mean of the vectors of its pieces, mapped and added, while the
     # pieces themselves stand before the patches in one sequence.
     condition: Literal["class", "text"] = value("class", of="architectures")
+    num_time_layers: int = number(4, 1, 1000, of="architectures")  # factorised_encoder
     num_latents: int = number(256, 1, SIZE, of="architectures")  # perceiver
     num_codes: int = number(256, 1, SIZE, of="architectures")  # autoencoder
     # autoencoder: channels in which the nearest code is looked up, by direction alone.
@@ -163,12 +167,15 @@ class ModelConfig(Section):
     distribution: Literal["point", "normal", "student_t", "quantiles"] = value("point", of="stems")
     # convolution: layers, each of which halves both sides of a patch
     stem_layers: int = number(2, 1, 10, of="stems")
-    # Rows and columns of patches in a picture: for convolution, grid_positions, and prefix_decoder,
-    # whose encoder reads only pictures with this many patches.
+    # Rows and columns of patches in a picture, or times, rows and columns of tubelets in a clip:
+    # for convolution, grid_positions, layers along axes of a clip, and architectures that know the
+    # form of what they read. The encoder of a prefix_decoder reads only pictures of this form.
     grid: tuple[int, ...] = value((), of="stems")
     # What a stem of vectors adds to each patch, besides `positions`: "sinusoidal" uses half of the
-    # channels for sines and cosines of its row and the other half for those of its column.
-    grid_positions: Literal["none", "sinusoidal"] = "none"
+    # channels for sines and cosines of its row and the other half for those of its column; of a
+    # tubelet, a quarter for those of its time and the rest for the others. "learned": a trained
+    # vector for each place, and another for each time.
+    grid_positions: Literal["none", "sinusoidal", "learned"] = "none"
     d_model: int = number(512, 1, SIZE, neutral=True)  # width of the residual stream
     d_ff: int = number(2048, 1, SIZE, neutral=True)  # width inside the feed-forward layers
     num_heads: int = number(8, 1, SIZE, neutral=True)  # attention heads
@@ -215,6 +222,9 @@ class ModelConfig(Section):
     #   joint      attention to all positions of a text and a picture, each with maps, norms and a
     #              feed-forward layer of its own (arXiv:2403.03206); joint_last: the same for the
     #              last layer, where the text is only read: diffusion_transformer
+    #   space, time  attention among the tubelets of a time, or of a place, in a clip of `grid`;
+    #              divided: both in one layer, time first, with one more map after it (TimeSformer:
+    #              Bertasius et al. 2021, arXiv:2102.05095): encoders of stem="linear"
     encoder_pattern: tuple[MixerKind, ...] = value(("full",), neutral=("full",))
     decoder_pattern: tuple[MixerKind, ...] = value(("full",), neutral=("full",))
     # latent: channels per token that decoding keeps, besides those of one head that rotate.
@@ -529,16 +539,17 @@ class SideConfig(Section):
     # "board": the same as the side to move sees it: with Black to move, mirrored;
     # "moves": a line is one or more of the 1,968 chess moves, "e2e4", separated by spaces;
     # "huggingface": the tokenizer.json of an imported model.
-    # What is not text becomes vectors. "patches": squares of pictures; "series": rows of numbers;
-    # "log_mel": frames of sound, the log power in each of several bands (Whisper: Radford et al.
-    # 2022, arXiv:2212.04356); "states": those of an agent, numbers that are standardised or one of
-    # a finite number, with the return still to come; "actions": vectors of numbers from -1 to 1.
-    # Actions that are one of a finite number are "labels";
+    # What is not text becomes vectors. "patches": squares of pictures; "tubelets": squares of
+    # several frames of a clip (ViViT: Arnab et al. 2021, arXiv:2103.15691); "series": rows of
+    # numbers; "log_mel": frames of sound, the log power in each of several bands (Whisper: Radford
+    # et al. 2022, arXiv:2212.04356); "states": those of an agent, numbers that are standardised or
+    # one of a finite number, with the return still to come; "actions": vectors of numbers from -1
+    # to 1. Actions that are one of a finite number are "labels";
     # "coordinates": chains of points in space.
     codec: Literal[
         "subwords", "wordpiece", "words", "trees", "bytes", "characters", "residues",
         "nucleotides", "classes", "labels", "values", "spans", "fen", "board", "moves",
-        "huggingface", "patches", "series", "log_mel", "states", "actions",
+        "huggingface", "patches", "tubelets", "series", "log_mel", "states", "actions",
         "coordinates",
     ] = "subwords"  # fmt: skip
 
@@ -547,9 +558,12 @@ class SideConfig(Section):
 class SourceConfig(SideConfig):
     """How the source side becomes ids, or vectors."""
 
-    patch_size: int = number(4, 1, 2**12, of="codecs")  # patches: side of a patch in pixels
-    # patches: what a model reads. "standardised": each channel has mean 0 and standard deviation 1
-    # in training; "symmetric": bytes become values from -1 to 1, as diffusion models have them.
+    # patches, tubelets: side of a patch in pixels
+    patch_size: int = number(4, 1, 2**12, of="codecs")
+    tubelet_frames: int = number(2, 1, 2**12, of="codecs")  # tubelets: frames of each
+    # patches, tubelets: what a model reads. "standardised": each channel has mean 0 and standard
+    # deviation 1 in training; "symmetric": bytes become values from -1 to 1, as diffusion models
+    # have them.
     pixel_scale: Literal["standardised", "symmetric"] = value("standardised", of="codecs")
     # log_mel, whose defaults are Whisper's: samples per second, which all sounds must have.
     sample_rate: int = number(16_000, 1000, 10**6, of="codecs")
@@ -609,23 +623,28 @@ class DataConfig(Section):
     # operators, and their value (Long Range Arena, arXiv:2011.04006); "copying", random letters on
     # both sides. "chess": positions of games, each with a best "move", e2e4, its "squares", e2 e4,
     # or the "value", as target_language says, judged by material after the best reply; in the extra
-    # `chess`.
+    # `chess`. "moving_digits": clips of `num_digits` drawn digits, each of which moves 2 pixels a
+    # frame in one of 8 directions and leaves the picture on one side to enter on the other;
+    # target_language says what of the digit of the largest value is the label, its "direction", its
+    # "value", or a "text" of all.
     # "standard_library": the source code of Python's own library, without its tests: 11 million
     # characters, for language models (objective.document="file").
     # "chains": random chains of points a distance of 1 apart, which avoid themselves.
     # "arrays": NumPy files, for example of pictures, with a label for each entry; "folders":
-    # picture files, in one folder per label. "series": time series as comma-separated values: a
+    # picture files, in one folder per label; "clips": folders of frames, or animated pictures, in
+    # one folder per label. "series": time series as comma-separated values: a
     # header, a date in the first column, then numbers. "wavs": sound files, and what they say.
     # "trajectories": what an agent saw, did and was rewarded for, step by step: NumPy files with
     # the arrays of D4RL and Gymnasium, `observations`, `actions`, `rewards`, `terminals` and
     # `timeouts`, or JSON lines of one trajectory each. "environment": generated by an agent that
     # acts at random in `environment`.
     source: Literal[
-        "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "standard_library",
-        "chains", "arrays", "folders", "series", "wavs", "trajectories", "environment",
+        "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "moving_digits",
+        "standard_library", "chains", "arrays", "folders", "clips", "series", "wavs",
+        "trajectories", "environment",
     ] = "text"  # fmt: skip
-    # text, arrays, folders, series, wavs: the folder of the files; tfds: its data_dir (None: its
-    # own default).
+    # text, arrays, folders, clips, series, wavs: the folder of the files; tfds: its data_dir (None:
+    # its own default).
     directory: str | None = value(None, may_change=True)
     # tfds: the data set, "wmt14_translate/de-en"; environment="gymnasium": "CartPole-v1"
     name: str = ""
@@ -646,7 +665,8 @@ class DataConfig(Section):
     # (.feather), any other being plain text, each but the last two also .gz or .zst; a folder that
     # Hugging Face `datasets` saved; all files in a folder, "code/"; all that match a pattern,
     # "web/**/*.txt". Other sources: arrays: train.npz; folders: train/LABEL/FILE, or WebDataset's
-    # tar files by name or pattern, "shards/*.tar", as for wavs; series: "NAME[FIRST:LAST]", those
+    # tar files by name or pattern, "shards/*.tar", as for wavs; clips: train/LABEL/CLIP/FRAME, or
+    # train/LABEL/CLIP.gif (or .webp); series: "NAME[FIRST:LAST]", those
     # rows of NAME.csv, counted from 0 and without LAST, all of which are predicted in validation
     # and test, since the rows read may precede FIRST; wavs: a folder, or train.zip; tfds: split
     # names; generated data: only the split's own name. wavs: PART[GROUP:VALUE] is the files whose
@@ -702,8 +722,12 @@ class DataConfig(Section):
     # training reads; imitation of the best tenth is a baseline in the paper (section 5.1).
     best_share: float = above(1.0, 0, 1, of="sources")
 
-    # folders: rows and columns that each picture is resized and centre-cropped to; (): unchanged.
+    # folders, clips: rows and columns that each picture is resized and centre-cropped to; ():
+    # unchanged. moving_digits: those of a frame; (): 32 x 32.
     image_size: tuple[int, ...] = value((), of="sources")
+    # clips: frames that are read of each clip, evenly spaced; moving_digits: frames of a clip
+    num_frames: int = number(8, 1, 2**12, of="sources")
+    num_digits: int = number(1, 1, 5, of="sources")  # moving_digits: in a clip, of different values
     # Random changes to pictures in training, in this order: "crop", shifted by up to crop_padding
     # pixels; "flip", half of them mirrored left to right; "cutout", a square of cutout_size pixels
     # removed (arXiv:1708.04552). And to frames of sound (SpecAugment: Park et al. 2019,

@@ -1,4 +1,4 @@
-"""Drawing pictures of what texts or classes say, with a diffusion model."""
+"""Drawing pictures or clips of what texts or classes say, with a diffusion model."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Ragged, Side
 from transformer_jax.data.batches.batching import fixed_batches
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.codecs.patches import Patches
+from transformer_jax.data.codecs.pixels import Pixels
 from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.search import values
 from transformer_jax.models.model import Model
@@ -26,7 +26,7 @@ ROWS = 64  # pictures drawn at a time
 
 def draw(loaded: Loaded, said: Sequence[str], decoding: DecodingConfig) -> Iterator[np.ndarray]:
     """Yield `decoding.num_samples` pictures of each text or class, in their order, some at a time:
-    bytes [n H W C]. An empty text says nothing: the picture is of anything.
+    bytes [n H W C], or clips [n T H W C]. An empty text says nothing: the picture is of anything.
 
     Picture i is a function of the seed, i and what is said of it.
 
@@ -51,7 +51,7 @@ def draw(loaded: Loaded, said: Sequence[str], decoding: DecodingConfig) -> Itera
             "to be told what to draw; give a text"
         )
     codec = loaded.codecs.src
-    assert isinstance(codec, Patches)
+    assert isinstance(codec, Pixels)
     each = [ids for ids in _encoded(loaded.codecs.tgt, said) for _ in range(decoding.num_samples)]
     length = max(1, max(map(len, each), default=1))
     rows = min(ROWS, max(1, len(each)))

@@ -42,7 +42,8 @@ def check_exist(paths: Sequence[Path]) -> None:
 
 def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
     """Return the files that are named, and all files in named folders, and in folders in these,
-    that a codec of vectors opens, or for text all, in order; hidden ones only if named.
+    that a codec of vectors opens, or for text all, in order; hidden ones only if named. A folder
+    that is one value for the codec, as one of frames is, counts as a file.
 
     Raises:
       UserError: if one does not exist, or a folder has none.
@@ -51,15 +52,18 @@ def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
     endings = codec.endings if isinstance(codec, VectorCodec) else None
     listed: list[Path] = []
     for path in paths:
-        if not path.is_dir():
+        if not path.is_dir() or _is_value(path, codec):
             listed.append(path)
             continue
         inside = [
             file
             for file in sorted(path.rglob("*"))
             if not any(part.startswith(".") for part in file.relative_to(path).parts)
-            and (endings is None or file.suffix.lower() in endings)
-            and file.is_file()
+            and (
+                _is_value(file, codec)
+                if file.is_dir()
+                else (endings is None or file.suffix.lower() in endings) and file.is_file()
+            )
         ]
         if not inside:
             few = endings is not None and len(endings) < 10
@@ -68,6 +72,10 @@ def files(paths: Sequence[Path], codec: Codec) -> list[Path]:
             raise UserError(f"{path}: holds no {noun} files{named}; name a folder that does")
         listed += inside
     return listed
+
+
+def _is_value(folder: Path, codec: Codec) -> bool:
+    return isinstance(codec, VectorCodec) and codec.is_folder(folder)
 
 
 def uploaded(content: bytes, name: str, codec: Codec, data: DataConfig) -> Any:

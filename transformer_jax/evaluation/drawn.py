@@ -9,13 +9,13 @@ from transformer_jax.api import TrainedEnsemble, TrainedModel, load
 from transformer_jax.base.arrays import Float
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.codec import encoded
-from transformer_jax.data.codecs.patches import Patches
+from transformer_jax.data.codecs.pixels import Pixels
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.texts import spread
 from transformer_jax.decoding.draw import losses
 from transformer_jax.decoding.text.classify import features
 from transformer_jax.evaluation.metrics import interval
-from transformer_jax.evaluation.pixels import as_uri
+from transformer_jax.evaluation.pixels import as_uri, beside
 from transformer_jax.evaluation.run import Evaluation, described
 
 _SHOWN = 60  # pictures in a report
@@ -37,7 +37,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     if isinstance(trained, TrainedEnsemble):
         raise UserError("an ensemble draws no pictures: load one checkpoint of one --workdir")
     experiment, codec = trained.experiment, trained.tokenizers.src
-    assert isinstance(codec, Patches)
+    assert isinstance(codec, Pixels)
     count = min(experiment.evaluation.drawn, len(corpus) // 2)
     if not count:
         raise UserError(f"{split}: has {len(corpus)} pictures; give at least two to compare with")
@@ -73,7 +73,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         read = rows[place].get("hypothesis")
         right = rows[place].get("right", True)
         caption = rows[place]["reference"] + ("" if right else f" (seen as {read})")
-        rows[place] |= {"picture": as_uri(pictures[place]), "caption": caption}
+        picture = pictures[place]
+        picture = beside(picture) if picture.ndim == 4 else picture  # the frames of a clip
+        rows[place] |= {"picture": as_uri(picture), "caption": caption}
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     result |= {"sentences": count, "decoding": dataclasses.asdict(decoding)}
     return Evaluation(result, None, rows, drawn)
@@ -92,8 +94,9 @@ def judged(
     labels: list[str],
     drawn: str,
 ) -> tuple[dict[str, dict[str, Any]], list[str], list[dict[str, Any]]]:
-    """Return scores of pictures [n H W C] and of two lists of n real ones, the first of the same
-    labels, as a classifier sees them; lines that say them; and what it sees in each picture.
+    """Return scores of pictures [n H W C] or clips, and of two lists of n real ones, the first of
+    the same labels, as a classifier sees them; lines that say them; and what it sees in each
+    picture.
     """
     codec = classifier.tokenizers.tgt
     names = codec.pieces(range(codec.size))
@@ -103,7 +106,7 @@ def judged(
                 f"config.evaluation.classifier: knows no class {label!r}; it has "
                 f"{', '.join(map(repr, names[:20]))}"
             )
-    grey = [x.reshape(x.shape[:2]) if x.shape[2] == 1 else x for x in pictures]
+    grey = [x[..., 0] if x.shape[-1] == 1 else x for x in pictures]
     shares = classifier.classify(grey)
     seen = [next(iter(one)) for one in shares]
     each = [x == y for x, y in zip(seen, labels, strict=True)]

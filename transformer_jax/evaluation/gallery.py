@@ -10,12 +10,12 @@ from transformer_jax.api import TrainedModel
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.codebook import Codebook
 from transformer_jax.data.codecs.log_mel import LogMel
-from transformer_jax.data.codecs.patches import Patches
+from transformer_jax.data.codecs.pixels import Pixels
 from transformer_jax.data.codecs.trees import Trees
 from transformer_jax.decoding.pictures import PictureCodes
 from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.metrics import is_right
-from transformer_jax.evaluation.pixels import as_uri
+from transformer_jax.evaluation.pixels import as_uri, beside
 
 _WRONG, _RIGHT = 24, 12  # the numbers of wrong and right predictions shown
 
@@ -31,24 +31,18 @@ def rollout(attention: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def attention_over(picture: np.ndarray, codec: Patches, weights: np.ndarray) -> np.ndarray:
-    """Return a picture [N H W C] with the brightness of each patch scaled by its weight [L]: bytes
-    [H N W 3], reddest where the weight is greatest.
+def attention_over(picture: np.ndarray, codec: Pixels, weights: np.ndarray) -> np.ndarray:
+    """Return a picture or clip [N H W C] with the brightness of each patch scaled by its weight
+    [L]: bytes [H N*W 3], reddest where the weight is greatest.
     """
     form = codec.form
     grey = picture.reshape(form.shape).mean(-1, keepdims=True)
     share = np.clip(weights / max(float(weights.max()), 1e-12), 0, 1)
-    patches = np.repeat(share[:, None], form.patch**2, axis=1)
-    heat = form._replace(channels=1).joined(patches)
+    patches = np.repeat(share[:, None], form.pixels, axis=1)
+    heat = form._replace(channels=1).joined(patches).reshape(grey.shape)
     bright = 0.25 * grey + 0.75 * grey * heat
     red = np.concatenate([bright + 90 * heat, bright, bright], axis=-1)
     return beside(np.clip(red, 0, 255).astype(np.uint8))
-
-
-def beside(pictures: np.ndarray) -> np.ndarray:
-    """Return pictures [N H W C] side by side: [H N W C]."""
-    count, height, width, channels = pictures.shape
-    return pictures.swapaxes(0, 1).reshape(height, count * width, channels)
 
 
 def shown(
@@ -65,7 +59,7 @@ def shown(
         return drawings.trees(rows)
     if isinstance(source, LogMel):
         return {i: {"picture": drawings.spectrogram(values[i], source)} for i in _chosen(rows)}
-    if isinstance(source, Patches):
+    if isinstance(source, Pixels):
         return {i: _picture(trained, source, values[i]) for i in _chosen(rows)}
     return {}
 
@@ -102,7 +96,7 @@ def _mixed(places: Sequence[int], rows: Sequence[dict[str, Any]]) -> list[int]:
     return [place for turn in turns for place in turn if place is not None]
 
 
-def _picture(trained: TrainedModel, codec: Patches, value: np.ndarray) -> dict[str, str]:
+def _picture(trained: TrainedModel, codec: Pixels, value: np.ndarray) -> dict[str, str]:
     picture = value.reshape(codec.form.shape)
     drawing = {"picture": as_uri(beside(picture))}
     weights = _weights(trained, value)

@@ -12,6 +12,12 @@ _SMALL, _LARGE = (
 )  # the least and most pixels of a drawn picture's longer side
 
 
+def beside(pictures: np.ndarray) -> np.ndarray:
+    """Return pictures [N H W C] side by side: [H N*W C]."""
+    count, height, width, channels = pictures.shape
+    return pictures.swapaxes(0, 1).reshape(height, count * width, channels)
+
+
 def as_uri(pixels: np.ndarray) -> str:
     """Return a picture of bytes [H W], [H W 1] or [H W 3] as the data URI of a PNG."""
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)

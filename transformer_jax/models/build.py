@@ -20,6 +20,7 @@ from transformer_jax.models.elmo import Elmo
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.evoformer import Evoformer
+from transformer_jax.models.factorised_encoder import FactorisedEncoder
 from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
@@ -36,6 +37,7 @@ MODELS: dict[str, type[Core]] = {
     "two_stream": TwoStream,
     "encoder": Encoder,
     "perceiver": Perceiver,
+    "factorised_encoder": FactorisedEncoder,
     "recurrent": RecurrentTranslator,
     "elmo": Elmo,
     "decomposable_attention": DecomposableAttention,

@@ -1,6 +1,7 @@
 """A single bidirectional stack that reads a text (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -181,6 +182,7 @@ class Encoder(Network):
         assert side is not None
         x, pos, seg = self.placed(side, train)
         view = self_view(pos, seg, "all", single=self.single)
+        view = replace(view, before=int(self.asks("text")))
         return Memory(self.encoder(x, view, train), pos, seg)
 
     def placed(self, side: Side, train: bool) -> Entered:

@@ -22,6 +22,7 @@ from transformer_jax.nn.residual import deep_norm
 from transformer_jax.nn.roles import Role, is_box, name_of, role_of
 
 CROSS_LAYERS = ("input_layer", "output_layer")  # a Perceiver's
+TIME_LAYERS = "time_encoder"  # of a factorised encoder
 
 
 class Parameter(NamedTuple):
@@ -70,6 +71,8 @@ def _parts(config: ModelConfig, stack: str) -> int:
     """Return how many residual parts a stack has; a Perceiver's cross layers are stacks of one."""
     if stack in CROSS_LAYERS:
         return 2
+    if stack == TIME_LAYERS:
+        return 2 * config.num_time_layers
     layers = getattr(config, f"num_{stack}_layers")
     kinds = itertools.islice(itertools.cycle(getattr(config, f"{stack}_pattern")), layers)
     own = 3 if _cross(config, stack) else 2
@@ -100,7 +103,7 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
     def start(name: str, role: Role, values: Array) -> Array:
         _check_known(config, role, name)
         top = name.partition("/")[0]
-        stack = top if top in ("encoder", "decoder", *CROSS_LAYERS) else ""
+        stack = top if top in ("encoder", "decoder", TIME_LAYERS, *CROSS_LAYERS) else ""
         parameter = Parameter(role, stack, values[0] if role.kind == "maps" else values)
         std = deviation(config, parameter)
         if std is None:

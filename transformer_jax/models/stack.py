@@ -13,6 +13,7 @@ from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.models import reversible
+from transformer_jax.models.divided import Divided
 from transformer_jax.models.joint import Joint, LastJoint
 from transformer_jax.models.layers import Conformer, Layer
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
@@ -188,6 +189,7 @@ def _alone(body: Body, one: Application) -> reversible.Step:
 # Names in a pattern whose layers differ from the usual parts.
 LAYERS: dict[str, type[Layer]] = {
     "conformer": Conformer,
+    "divided": Divided,
     "joint": Joint,
     "joint_last": LastJoint,
 }

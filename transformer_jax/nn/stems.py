@@ -16,8 +16,9 @@ from transformer_jax.nn.convolutions import Convolve, ConvolveAlong
 from transformer_jax.nn.distributions import scale_of
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.lookup import look_up
 from transformer_jax.nn.norm import make_norm
-from transformer_jax.nn.roles import OWN_MAP, PLAIN
+from transformer_jax.nn.roles import OWN_MAP, PLAIN, POSITIONS
 
 
 class Entered(NamedTuple):
@@ -57,6 +58,8 @@ class Linear(Stem):
         super().setup()
         width, entering = self.config.d_model, self.entering
         self.patch = Project((entering,), (width,), ("features", "embed"), self.dtype, role=OWN_MAP)
+        table = pick(GRID_POSITIONS, self.config.grid_positions, "config.model.grid_positions")
+        self.grid_positions = None if table is None else table(self.config)
 
     @property
     def entering(self) -> int:
@@ -67,11 +70,10 @@ class Linear(Stem):
         self, inputs: Float[Array, "B L C"], pos: Int[Array, "B L"], seg: Int[Array, "B L"]
     ) -> Entered:
         x = self.mapped(inputs)
-        table = pick(GRID_POSITIONS, self.config.grid_positions, "config.model.grid_positions")
-        if table is not None:
-            places = table(self.config.grid, self.config.d_model)
+        if self.grid_positions is not None:
+            places = self.grid_positions()
             here = (pos - int(self.begun)) % len(places)
-            x = x + jnp.asarray(places)[here].astype(x.dtype)
+            x = x + look_up(places, here).astype(x.dtype)
         if self.begun:
             first = (pos == 0) & (seg > 0)
             x = jnp.where(first[..., None], self.class_token.astype(x.dtype), x)
@@ -236,19 +238,49 @@ class Trajectory(Stem):
 
 def sinusoidal(grid: Sequence[int], width: int) -> np.ndarray:
     """Return vectors for the places of a grid, row by row [R C, width], float64: sines and cosines
-    of the row, then of the column, each as in paper 3.5 with half the channels.
+    of the row, then of the column, each as in paper 3.5 with half the channels. Of a clip, [T R C,
+    width], a quarter is for the time and three eighths each are for row and column (CogVideoX: Yang
+    et al. 2024, arXiv:2408.06072, its code).
     """
-    half = width // 2
-    rates = 10000.0 ** (-2 * np.arange(half // 2) / half)
+    shares = (width // 4, 3 * width // 8, 3 * width // 8) if len(grid) == 3 else 2 * (width // 2,)
     axes = np.meshgrid(*(np.arange(size) for size in grid), indexing="ij")
-    angles = [place.reshape(-1, 1) * rates for place in axes]
-    each = [np.stack([np.sin(x), np.cos(x)], -1).reshape(len(x), half) for x in angles]
+    each = []
+    for share, place in zip(shares, axes, strict=True):
+        angles = place.reshape(-1, 1) * 10000.0 ** (-2 * np.arange(share // 2) / share)
+        each.append(np.stack([np.sin(angles), np.cos(angles)], -1).reshape(-1, share))
     return np.concatenate(each, axis=1)
 
 
-GRID_POSITIONS: dict[str, Callable[[Sequence[int], int], np.ndarray] | None] = {
+class GridSinusoids(nn.Module):
+    """Sines and cosines of each axis: see `sinusoidal`."""
+
+    config: ModelConfig
+
+    def __call__(self) -> Float[Array, "L D"]:
+        """Return the vectors of all places of the grid."""
+        return jnp.asarray(sinusoidal(self.config.grid, self.config.d_model))
+
+
+class GridLearned(GridSinusoids):
+    """A trained vector for each place of a picture and, of a clip, one more for each time, which
+    all its places share (TimeSformer: Bertasius et al. 2021, arXiv:2102.05095, its code).
+    """
+
+    @nn.compact
+    def __call__(self) -> Float[Array, "L D"]:
+        (*times, rows, columns), width = self.config.grid, self.config.d_model
+        init = named(nn.initializers.normal(width**-0.5), "length", "embed", role=POSITIONS)
+        places = parameter(self, "places", init, (rows * columns, width))
+        if not times:
+            return places
+        moments = parameter(self, "times", init, (times[0], width))
+        return (moments[:, None] + places[None]).reshape(-1, width)
+
+
+GRID_POSITIONS: dict[str, Callable[[ModelConfig], GridSinusoids] | None] = {
     "none": None,
-    "sinusoidal": sinusoidal,
+    "sinusoidal": GridSinusoids,
+    "learned": GridLearned,
 }
 STEMS: dict[str, type[Stem] | None] = {
     "embedding": None,

@@ -37,6 +37,8 @@ class View:
     window: int | None = struct.field(pytree_node=False, default=None)
     dilation: int = struct.field(pytree_node=False, default=1)
     everywhere: int = struct.field(pytree_node=False, default=0)
+    # Positions before the vectors of `config.grid` in each row, such as a class token's.
+    before: int = struct.field(pytree_node=False, default=0)
     # Rows hold one segment each, from their start, so that lengths can replace masks.
     single: bool = struct.field(pytree_node=False, default=False)
     # Whether keys ahead of a query are seen anywhere in its stack; if so, half of the distance

@@ -48,6 +48,20 @@ def _check_perceiver(model: Any, field: str) -> None:
     )
 
 
+def _check_factorised(model: Any, field: str) -> None:
+    has = "architecture='factorised_encoder'"
+    check(
+        len(model.grid) == 3,
+        f"grid={model.grid}: {has} reads the frames of a clip one by one; set it to the times, "
+        "rows and columns of tubelets, as in (4, 4, 4)",
+    )
+    check(
+        model.layer_sharing != "universal",
+        f"layer_sharing='universal': adds the positions of a row to each layer's input, and {has} "
+        "has those of frames and of times; choose 'all'",
+    )
+
+
 def _check_two_stream(model: Any, field: str) -> None:
     """Reject what does not go with XLNet's query stream."""
     check(
@@ -121,9 +135,9 @@ def _check_diffusion(model: Any, field: str) -> None:
         "choose that",
     )
     check(
-        len(model.grid) == 2,
+        len(model.grid) in (2, 3),
         f"grid={model.grid}: {has} needs the rows and columns of patches in a picture, as in "
-        "(7, 7)",
+        "(7, 7), or the times, rows and columns of tubelets in a clip",
     )
     check(
         model.layer_sharing != "universal" and not model.input_norm and model.lora_rank is None,
@@ -198,6 +212,10 @@ ARCHITECTURES = {
     "perceiver": Architecture(
         stacks=("encoder",), crosses=True, vectors=True, rows=True, reads=("num_latents",),
         check=_check_perceiver,
+    ),
+    "factorised_encoder": Architecture(
+        stacks=("encoder",), vectors=True, rows=True,
+        reads=("num_time_layers", "pooling", "pooler"), check=_check_factorised,
     ),
     "recurrent": Architecture(
         layered=False, rows=True,

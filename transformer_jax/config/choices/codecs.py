@@ -13,6 +13,8 @@ class Codec(Record):
     """What is known about a codec. `reads` names fields of a source side.
 
     sources: the sources of what becomes vectors; none: pieces.
+    axes: of the grid that its vectors form, as in `model.grid`: 2 for rows and columns, 3 with
+      times before them; 0: they form none.
     noun, read_as: what messages call one of these, and reports several.
     sound: whether it is audio.
     text: whether a line of text becomes its pieces; not if it is a class, a number or a span.
@@ -28,6 +30,7 @@ class Codec(Record):
     """
 
     sources: tuple[str, ...] = ()
+    axes: int = 0
     noun: str = ""
     read_as: str = "texts"
     sound: bool = False
@@ -69,9 +72,14 @@ CODECS = {
     "moves": Codec(text=False, classes=True),
     "huggingface": Codec(parts=True),
     "patches": Codec(
-        sources=("arrays", "folders", "tfds"), noun="picture", read_as="pictures",
+        sources=("arrays", "folders", "tfds"), axes=2, noun="picture", read_as="pictures",
         reads=("patch_size", "pixel_scale"),
         tasks={"translation": "image-to-text", "text-classification": "image-classification"},
+    ),
+    "tubelets": Codec(
+        sources=("arrays", "clips", "moving_digits"), axes=3, noun="clip", read_as="clips",
+        reads=("patch_size", "tubelet_frames", "pixel_scale"),
+        tasks={"translation": "video-text-to-text", "text-classification": "video-classification"},
     ),
     "series": Codec(sources=("series",), noun="series", read_as="time series"),
     "log_mel": Codec(
@@ -90,6 +98,7 @@ CODECS = {
     "coordinates": Codec(sources=("chains", "arrays"), noun="chain", read_as="chains of points"),
 }  # fmt: skip
 VECTORS = with_(CODECS, vectors=True)
+GRIDDED = tuple(word for word, codec in CODECS.items() if codec.axes)
 LETTERS = with_(CODECS, letters=True)
 PARTS = with_(CODECS, parts=True)
 SIZED = tuple(word for word, codec in CODECS.items() if codec.tokenizer)

@@ -30,6 +30,7 @@ class Mixer(Record):
     cell: a recurrent cell without heads, "forward" or from "both" ends.
     rows: whether it needs each text in a row of its own.
     within: whether it reads `window`, which must be set for such a layer, and only then.
+    clip: whether it mixes along some axes of a clip, whose tubelets `grid` counts.
     parts: residual parts of a layer, if not its mixer, its cross-attention and its feed-forward.
     initializers: the initial values that are defined for all of its maps; None: all.
     """
@@ -41,6 +42,7 @@ class Mixer(Record):
     cell: Literal["forward", "both"] | None = None
     rows: bool = False
     within: bool = False
+    clip: bool = False
     parts: int | None = None
     initializers: tuple[str, ...] | None = None
 
@@ -105,6 +107,37 @@ def _joint(parts: int) -> Mixer:
             Need("architecture", ("diffusion_transformer",), why),
             Need("condition", ("text",), "{has} has a text beside the picture"),
         ),
+    )  # fmt: skip
+
+
+def _check_clip(model: Any, pattern: str) -> None:
+    has = f"{pattern}={getattr(model, pattern)}"
+    check(
+        len(model.grid) == 3,
+        f"grid={model.grid}: {has} mixes along axes of a clip; set it to the times, rows and "
+        "columns of tubelets, as in (4, 4, 4)",
+    )
+    check(
+        model.condition != "text" or model.architecture != "diffusion_transformer",
+        f"condition='text': {has} mixes along axes of a clip, and a text before it has none; "
+        "choose 'class', or encoder_pattern=('full',)",
+    )
+    check(
+        model.residual != "reversible" or "divided" not in getattr(model, pattern),
+        f"residual='reversible': a layer of {has} has a part that is not inverted; choose another",
+    )
+
+
+def _along(parts: int | None = None) -> Mixer:
+    why = "{has} mixes along axes of a clip, which only the encoder of vectors has"
+    near = "{has} has positions of its own along each axis of a clip; add some with grid_positions"
+    return Mixer(
+        weights="softmax", stacks=("encoder",), rows=True, clip=True, parts=parts,
+        needs=(
+            Need("architecture", ("encoder_decoder", "encoder", "diffusion_transformer"), why),
+            Need("relative_positions", ("none",), near),
+        ),
+        check=_check_clip,
     )  # fmt: skip
 
 
@@ -180,12 +213,16 @@ MIXERS = {
     ),
     "joint": _joint(parts=4),
     "joint_last": _joint(parts=2),
+    "space": _along(),
+    "time": _along(),
+    "divided": _along(parts=3),
 }
 SOFTMAX = with_(MIXERS, weights="softmax")
 CELLS = with_(MIXERS, cell="forward")
 TWO_WAY = with_(MIXERS, cell="both")
 WITHIN = with_(MIXERS, within=True)
 PLACES = tuple(word for word, mixer in MIXERS.items() if "position_rank" in mixer.reads)
+ALONG = with_(MIXERS, clip=True)  # axes of a clip
 ROWS = with_(MIXERS, rows=True)  # need each text in its own row
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from transformer_jax.config.bounds import check
+from transformer_jax.config.choices.codecs import GRIDDED
 
 
 def check_reconstruct(run: Any, field: str) -> None:
@@ -23,8 +24,9 @@ def check_diffusion(run: Any, field: str) -> None:
     """Reject pictures and conditions that the model does not draw, and predictions that fail."""
     model, objective, name = run.model, run.objective, f"{field}={run.objective.name!r}"
     check(
-        run.src.codec == "patches",
-        f"src.codec={run.src.codec!r}: {name} draws pictures; choose 'patches'",
+        run.src.codec in GRIDDED,
+        f"src.codec={run.src.codec!r}: {name} draws pictures; choose 'patches', or 'tubelets' for "
+        "clips",
     )
     classes = run.tgt.codec == "classes"
     fitting = "class" if classes else "text"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.config.bounds import check, default_unless, either
+from transformer_jax.config.choices.codecs import GRIDDED
 from transformer_jax.config.choices.record import Record, readers
 
 
@@ -32,6 +33,14 @@ def _check_numbers(data: Any, field: str) -> None:
     )
 
 
+def _check_moving_digits(data: Any, field: str) -> None:
+    check(
+        not data.image_size or min(data.image_size) >= 16,
+        f"image_size={data.image_size}: source='moving_digits' draws digits on at least 16 x 16 "
+        "pixels; raise it",
+    )
+
+
 def _check_environment(data: Any, field: str) -> None:
     check(
         data.environment != "none",
@@ -50,30 +59,35 @@ SOURCES = {
     "listops": Source(made=True, reads=("example_lengths", "list_depth", "list_arguments")),
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),
+    "moving_digits": Source(
+        made=True, text=False, reads=("num_frames", "num_digits", "image_size"),
+        check=_check_moving_digits,
+    ),
     "standard_library": Source(made=True, documents=True, lines=False),
     "chains": Source(made=True, text=False, reads=("example_lengths",)),
     "arrays": Source(text=False, reads=("label_texts",)),
     "folders": Source(text=False, reads=("columns", "image_size")),
+    "clips": Source(text=False, reads=("num_frames", "image_size")),
     "series": Source(text=False),
     "wavs": Source(text=False, reads=("columns", "label_pattern", "label_texts")),
     "trajectories": Source(text=False, reads=_OF_AGENTS),
     "environment": Source(made=True, text=False, reads=_OF_AGENTS, check=_check_environment),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation(Record):
-    """What is known about a random change at reading: the codec whose values it changes."""
+    """What is known about a random change at reading: the codecs whose values it changes."""
 
-    codec: str
+    codecs: tuple[str, ...]
 
 
 AUGMENTATIONS = {
-    "crop": Augmentation(codec="patches", reads=("crop_padding",)),
-    "flip": Augmentation(codec="patches"),
-    "cutout": Augmentation(codec="patches", reads=("cutout_size",)),
-    "frequency_mask": Augmentation(codec="log_mel", reads=("frequency_mask_size",)),
-    "time_mask": Augmentation(codec="log_mel", reads=("time_mask_size", "time_mask_share")),
+    "crop": Augmentation(codecs=GRIDDED, reads=("crop_padding",)),
+    "flip": Augmentation(codecs=GRIDDED),
+    "cutout": Augmentation(codecs=GRIDDED, reads=("cutout_size",)),
+    "frequency_mask": Augmentation(codecs=("log_mel",), reads=("frequency_mask_size",)),
+    "time_mask": Augmentation(codecs=("log_mel",), reads=("time_mask_size", "time_mask_share")),
 }
 
 

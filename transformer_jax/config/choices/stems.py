@@ -5,6 +5,7 @@ from typing import Any
 
 from transformer_jax.config.bounds import check, default_unless, either, is_part
 from transformer_jax.config.choices.architectures import ARCHITECTURES, VECTOR_READERS
+from transformer_jax.config.choices.mixers import ALONG
 from transformer_jax.config.choices.record import Need, Record, check_needs, readers, with_
 
 
@@ -25,9 +26,9 @@ class Stem(Record):
 def _check_convolution(model: Any, field: str) -> None:
     """Reject pictures of unknown size, and channels that cannot be halved."""
     check(
-        bool(model.grid),
-        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
-        "(8, 8)",
+        len(model.grid) == 2,
+        f"grid={model.grid}: stem='convolution' needs the rows and columns of patches in a "
+        "picture, as in (8, 8)",
     )
     check(
         model.d_model % 2 ** (model.stem_layers - 1) == 0,
@@ -62,7 +63,7 @@ def _check_conv1d(model: Any, field: str) -> None:
 
 STEMS = {
     "embedding": Stem(),
-    "linear": Stem(codecs=("patches", "log_mel"), inverted=True),
+    "linear": Stem(codecs=("patches", "tubelets", "log_mel"), inverted=True),
     "convolution": Stem(
         codecs=("patches",), rows=True, inverted=True, reads=("stem_layers", "grid"),
         check=_check_convolution,
@@ -84,14 +85,22 @@ def check_stem(model: Any) -> None:
     """Reject stems, grids and patches that do not go together."""
     placed = model.grid_positions != "none"
     patched = model.stem not in ("embedding", "series", "trajectory") and bool(model.grid)
+    channels = 4 if model.grid_positions == "sinusoidal" else 1
     check(
-        not placed or (patched and model.d_model % 4 == 0),
+        not placed or (patched and model.d_model % channels == 0),
         f"grid_positions={model.grid_positions!r}: needs a stem of patches of pictures, their rows "
         "and columns in grid, and a d_model divisible by 4; leave it at 'none'",
     )
     check(
-        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
-        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+        model.grid_positions != "sinusoidal" or len(model.grid) != 3 or model.d_model % 16 == 0,
+        f"d_model={model.d_model}: grid_positions='sinusoidal' of a clip, grid={model.grid}, has "
+        "sines and cosines of a time in a quarter of it, and of a row and of a column in three "
+        "eighths each; choose a multiple of 16, or 'learned'",
+    )
+    check(
+        len(model.grid) in (0, 2, 3) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8), "
+        "after the times of tubelets in a clip",
     )
     check(
         model.stem != "embedding" or model.architecture != "prefix_decoder",
@@ -101,6 +110,16 @@ def check_stem(model: Any) -> None:
     check(
         model.stem == "pairs" or model.architecture != "evoformer",
         f"stem={model.stem!r}: architecture='evoformer' reads distances; choose 'pairs'",
+    )
+    check(
+        model.stem == "linear" or model.architecture != "factorised_encoder",
+        f"stem={model.stem!r}: architecture='factorised_encoder' reads tubelets; choose 'linear'",
+    )
+    along = [kind for kind in model.encoder_pattern if kind in ALONG]
+    check(
+        model.stem == "linear" or not along,
+        f"encoder_pattern={model.encoder_pattern}: {along[:1]} mixes along axes of a clip, and "
+        f"stem={model.stem!r} reads none; choose stem='linear', or another layer",
     )
     inverted = with_(STEMS, inverted=True)
     check(
@@ -120,8 +139,9 @@ def check_stem(model: Any) -> None:
 
 def check_stem_reads(model: Any) -> None:
     """Reject fields that the stem does not read."""
-    whole = "prefix_decoder", "diffusion_transformer"
+    whole = "prefix_decoder", "diffusion_transformer", "factorised_encoder"
     gridded = model.grid_positions != "none" or model.architecture in whole
+    gridded = gridded or not {*model.encoder_pattern}.isdisjoint(ALONG)
     for name, words in readers(STEMS).items():
         default_unless(
             model.stem in words or (name == "grid" and gridded), model, name,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from transformer_jax.config.bounds import check, either, is_part
-from transformer_jax.config.choices.codecs import CODECS, VECTORS
+from transformer_jax.config.choices.codecs import CODECS, GRIDDED, VECTORS
 from transformer_jax.config.choices.objectives import OBJECTIVES
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.sources import AUGMENTATIONS, SOURCES
@@ -31,6 +31,7 @@ def _check_reading(run: Any, vectors: bool) -> None:
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
     acts = run.objective.record.acts
     of = own or ("states" if acts else "patches")
+    of = "tubelets" if run.codecs[0] == "tubelets" and not own else of
     stems = tuple(word for word, stem in STEMS.items() if of in stem.codecs)
     check(
         model.stem in (stems if vectors else ("embedding",)),
@@ -49,10 +50,10 @@ def _check_reading(run: Any, vectors: bool) -> None:
     for word in data.augment:
         if is_part(word):
             continue
-        of = AUGMENTATIONS[word].codec
+        codecs = AUGMENTATIONS[word].codecs
         check(
-            run.codecs[0] == of,
-            f"data.augment={data.augment}: {word!r} is for src.codec={of!r}, not "
+            run.codecs[0] in codecs,
+            f"data.augment={data.augment}: {word!r} is for src.codec={either(codecs)}, not "
             f"{run.codecs[0]!r}; remove it",
         )
     check(
@@ -92,10 +93,17 @@ def _check_source(run: Any) -> None:
         f"model.stem='convolution': src.codec={codec!r} produces no patches; choose 'conv1d'",
     )
     check(
-        model.grid_positions == "none" or codec == "patches",
+        model.grid_positions == "none" or codec in GRIDDED,
         f"model.grid_positions={model.grid_positions!r}: src.codec={codec!r} has no rows and "
         "columns of patches; set it to 'none'",
     )
+    axes = CODECS[codec].axes if codec in CODECS else 0
+    check(
+        not model.grid or not axes or len(model.grid) == axes,
+        f"model.grid={model.grid}: src.codec={codec!r} has "
+        + ("times, rows and columns of tubelets, as in (4, 4, 4); give" if axes == 3 else
+           "rows and columns of patches, as in (8, 8); give") + " the number of each",
+    )  # fmt: skip
     check(
         model.stem != "convolution" or run.src.patch_size == 2**model.stem_layers,
         f"model.stem_layers={model.stem_layers}: reduces patches of {2**model.stem_layers} pixels "

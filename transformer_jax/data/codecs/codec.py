@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -98,6 +99,10 @@ class VectorCodec:
           UserError: if this codec has no such files.
         """
         raise UserError(f"{path}: this model reads arrays, not files of single values")
+
+    def is_folder(self, path: Path) -> bool:
+        """Return whether a folder is one value, as one of the frames of a clip is."""
+        return False
 
     def opened(self, content: bytes, name: str) -> Any:
         """Return the value in the content of such a file; `name` is for messages.

@@ -3,7 +3,6 @@ arXiv:2010.11929).
 """
 
 import io
-import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from os import PathLike
@@ -15,10 +14,8 @@ from PIL import Image
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data.batches.batch import Read
-from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
-from transformer_jax.data.codecs.picture_augmentation import augmented
-from transformer_jax.data.random import Draw
+from transformer_jax.data.codecs.codec import Kind, as_array
+from transformer_jax.data.codecs.pixels import Pixels, written
 from transformer_jax.data.sources.image_folders import open_picture, picture_endings, pixels_of
 
 _MODES = {1: "L", 3: "RGB"}  # in which images are read, by channels
@@ -45,15 +42,25 @@ class Form(NamedTuple):
         return self.height // self.patch, self.width // self.patch
 
     @property
+    def whole(self) -> bool:
+        """Whether patches divide a picture."""
+        return self.height % self.patch == 0 == self.width % self.patch
+
+    @property
     def patches(self) -> int:
         """The number of patches of a picture."""
         return math.prod(self.grid)
+
+    @property
+    def pixels(self) -> int:
+        """The number of pixels of a patch."""
+        return self.patch**2
 
     def cut(self, pictures: np.ndarray) -> np.ndarray:
         """Cut pictures [n H W C] into patches [n L patch*patch*C], pixels row by row."""
         rows, columns = self.grid
         grid = pictures.reshape(-1, rows, self.patch, columns, self.patch, self.channels)
-        return grid.swapaxes(2, 3).reshape(len(pictures), rows * columns, -1)
+        return grid.swapaxes(2, 3).reshape(-1, rows * columns, self.pixels * self.channels)
 
     def joined(self, patches: np.ndarray) -> np.ndarray:
         """Return the pictures of patches; the inverse of `cut`."""
@@ -62,45 +69,15 @@ class Form(NamedTuple):
         return grid.swapaxes(2, 3).reshape(-1, self.height, self.width, self.channels)
 
 
-class Patches(VectorCodec):
-    """A picture [H W] or [H W C] of uint8, or several [N H W C], becomes one vector per patch; a
-    model reads them standardised by each channel's mean and standard deviation in training, or from
-    -1 to 1: see `config.src.pixel_scale`.
-    """
+class Patches(Pixels):
+    """A picture [H W] or [H W C] of uint8, or several [N H W C], becomes one vector per patch."""
 
     file = "patches{}.json"
     noun = CODECS["patches"].noun
-    stored = np.dtype(np.uint8)
+    form: Form
 
     def __init__(self, model: bytes) -> None:
-        self.model = model
-        self.form, self.mean, self.deviation = _read(model)
-        self.channels = self.size  # stored and read values differ only in scale
-
-    @property
-    def size(self) -> int:
-        """The number of pixels of a patch times channels."""
-        return self.form.patch**2 * self.form.channels
-
-    @property
-    def digest(self) -> str:
-        """A hash of the model's bytes."""
-        return hashed(self.model)
-
-    def encode(
-        self, values: Sequence[np.ndarray], bos: bool = False, eos: bool = True
-    ) -> list[np.ndarray]:
-        """Return the patches of each picture, uint8 [L C].
-
-        Raises:
-          UserError: if a picture differs in shape from those of training; gives its number, from 1.
-        """
-        for number, picture in enumerate(values, 1):
-            self._check_form(picture, f"picture {number}")
-        if not len(values):
-            return []
-        pictures = np.concatenate([x.reshape(self.form.shape) for x in values])
-        return list(self.form.cut(pictures).reshape(len(values), -1, self.channels))
+        super().__init__(model, Form)
 
     @property
     def endings(self) -> Collection[str]:  # type: ignore[override]
@@ -165,10 +142,11 @@ class Patches(VectorCodec):
         size = config.image_size if from_folders else ()
         pixels = pixels_of(given, size, _MODES[self.form.channels], name)
         if self.form.pictures == 1:
-            self._check_form(pixels, name)
+            self.check_form(pixels, name)
         return pixels
 
-    def _check_form(self, picture: np.ndarray, name: str) -> None:
+    def check_form(self, picture: np.ndarray, name: str) -> None:
+        """See Pixels."""
         _check(picture, name)
         if _shape(picture) != self.form.shape:
             several = f"{self.form.pictures} pictures each, with " * (self.form.pictures > 1)
@@ -178,20 +156,9 @@ class Patches(VectorCodec):
                 f"{self.form.channels} channels; bring it to that form"
             )
 
-    def reader(self, config: DataConfig | None = None) -> Read:
-        """See VectorCodec."""
-
-        def read(
-            vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
-        ) -> np.ndarray:
-            if config is not None and config.augment:
-                each = numbers.repeat(self.form.pictures) * self.form.pictures
-                each += np.tile(np.arange(self.form.pictures), len(numbers))
-                pictures = augmented(self.form.joined(vectors), config, each, draw)
-                vectors = self.form.cut(pictures).reshape(vectors.shape)
-            return ((vectors - self._means) / self._deviations).astype(np.float32)
-
-        return read
+    def _pictures(self, numbers: np.ndarray) -> np.ndarray:
+        each = numbers.repeat(self.form.pictures) * self.form.pictures
+        return each + np.tile(np.arange(self.form.pictures), len(numbers))
 
     def check_read_by(self, model: ModelConfig) -> None:
         """See VectorCodec: the model's grid, and whether its stem reads several pictures."""
@@ -207,19 +174,6 @@ class Patches(VectorCodec):
                 f"config.model.stem={model.stem!r}: reads one picture, and examples have "
                 f"{self.form.pictures}; choose 'linear'"
             )
-
-    def as_bytes(self, vectors: np.ndarray) -> np.ndarray:
-        """Return uint8 pixels [... C] for a model's inputs or outputs [... C]."""
-        pixels = vectors * self._deviations + self._means
-        return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
-
-    @property
-    def _means(self) -> np.ndarray:
-        return np.tile(self.mean, self.form.patch**2)
-
-    @property
-    def _deviations(self) -> np.ndarray:
-        return np.tile(self.deviation, self.form.patch**2)
 
 
 def _shape(picture: np.ndarray) -> tuple[int, int, int, int]:
@@ -252,19 +206,6 @@ def _check(picture: np.ndarray, name: str) -> None:
         )
 
 
-def _read(model: bytes) -> tuple[Form, np.ndarray, np.ndarray]:
-    try:
-        fields = json.loads(model)
-        form = Form(*(int(fields[name]) for name in Form._fields))
-        scale = [np.array(fields[name], np.float32) for name in ("mean", "deviation")]
-        whole = form.height % form.patch == 0 == form.width % form.patch
-        if min(form) > 0 and whole and all(x.shape == (form.channels,) for x in scale):
-            return form, *scale  # type: ignore[return-value]
-    except (ValueError, TypeError, KeyError, ZeroDivisionError, RecursionError):
-        pass
-    raise ValueError("not the form of pictures")
-
-
 def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Patches:
     """Return the codec for pictures of this size, with their mean and deviation by channel.
 
@@ -280,20 +221,12 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Patches:
             )
     count, height, width, channels = _shape(values[0])
     form = Form(height, width, channels, source.patch_size, count)
-    if form.height % form.patch or form.width % form.patch:
+    if not form.whole:
         raise UserError(
             f"config.src.patch_size={form.patch}: does not divide pictures of {form.height} x "
             f"{form.width} pixels into whole patches; choose a divisor of both"
         )
-    pixels = np.stack(values).reshape(-1, form.channels)
-    # Sums of bytes are exact in 64 bits, so the order does not matter.
-    total, squares = (x.astype(np.int64).sum(0) for x in (pixels, pixels.astype(np.int32) ** 2))
-    mean = total / len(pixels)
-    deviation = np.maximum(np.sqrt(np.maximum(squares / len(pixels) - mean**2, 0)), 1.0)
-    if source.pixel_scale == "symmetric":  # bytes from 0 to 255 become -1 to 1
-        mean, deviation = (np.full(form.channels, 127.5) for _ in range(2))
-    scale = {"mean": mean.round(4).tolist(), "deviation": deviation.round(4).tolist()}
-    return Patches(json.dumps(form._asdict() | scale).encode())
+    return Patches(written(form, source, values))
 
 
 WORDS = {"patches": Kind(Patches, train, "the form of pictures", vectors=True)}

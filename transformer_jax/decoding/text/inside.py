@@ -51,6 +51,8 @@ def inside(loaded: Loaded, source: Any, target: str | None) -> dict[str, Inside]
         raise UserError("inside: such a model reads a text in several orders; see score")
     if model.config.architecture == "perceiver":
         raise UserError("inside: the layers of such a model see latents, not positions of a text")
+    if model.config.architecture == "factorised_encoder":
+        raise UserError("inside: the layers of such a model see frames one by one, not a clip")
     if objective.record.vectors is not None:
         raise UserError("inside: the layers of such a model see values, not pieces of a text")
     prompting = PROMPTS.get(objective.kind)  # no pair for one that continues what it reads

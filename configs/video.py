@@ -1,0 +1,99 @@
+"""Video: ViViT (Arnab et al. 2021, arXiv:2103.15691), TimeSformer (Bertasius et al. 2021,
+arXiv:2102.05095) and diffusion over frames, small, on generated clips of moving digits.
+
+    python train.py --config=configs/video.py:directions
+    python eval.py --workdir=runs/video-directions --split=test
+    python train.py --config=configs/video.py:larger
+    python train.py --config=configs/video.py:factorised
+    python train.py --config=configs/video.py:divided
+    python train.py --config=configs/video.py:generate
+    transformer-jax draw --workdir=runs/video-generate --guidance=2 --output=moving.gif
+
+A clip has 8 frames of 32 x 32 pixels, in which digits move 2 pixels a frame in one of 8 directions,
+on a torus: one frame says nothing of the direction, and frames out of order leave two of them.
+Tubelets of 2 frames and 8 x 8 pixels make 64 vectors.
+
+directions  the direction of one digit; attention among all tubelets (ViViT's model 1).
+larger      two digits: the direction of that of the larger value, which has to be read as well.
+factorised  larger by ViViT's factorised encoder: 4 layers of each time's tubelets, 2 of times.
+divided     larger by TimeSformer's layers: attention along time, then within frames.
+generate    clips of 16 x 16 pixels drawn from noise, led by a direction: a diffusion transformer
+            over tubelets, with sines and cosines of time, row and column.
+
+Other clips: --config.data.source=clips reads --config.data.directory, with folders
+train/LABEL/CLIP/FRAME.png or files train/LABEL/CLIP.gif, --config.data.source=arrays files
+train.npz with `clips`, bytes [n frames rows columns] or [n frames rows columns channels], and
+`labels`.
+
+How well drawn clips move as asked for is said by a classifier of such clips:
+
+    python train.py --config=configs/video.py:directions --config.data.image_size=16,16 \
+      --config.src.patch_size=4 --workdir=runs/video-directions16
+    python eval.py --workdir=runs/video-generate --split=test \
+      --config.evaluation.classifier=runs/video-directions16 --config.decoding.guidance=2
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.config.convert import door
+
+_VARIANTS = "directions", "larger", "factorised", "divided", "generate"
+_GRID = 4, 4, 4  # times, rows and columns of tubelets
+
+
+def get_config(variant: str = "directions"):
+    """Return the experiment for a variant: see above."""
+    if variant not in _VARIANTS:
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(_VARIANTS)}")
+    c = door(Experiment())
+    generates = variant == "generate"
+    c.model.architecture, c.model.stem = "encoder", "linear"
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
+    c.model.num_encoder_layers = 4
+    c.model.residual, c.model.activation = "pre_norm", "gelu"
+    c.model.positions, c.model.max_positions = "learned", 65
+    c.model.embedding_scale, c.model.pooler = False, False
+    if variant == "factorised":
+        c.model.architecture, c.model.grid = "factorised_encoder", _GRID
+        c.model.num_time_layers = 2
+    if variant == "divided":
+        c.model.grid, c.model.grid_positions = _GRID, "learned"
+        c.model.positions, c.model.encoder_pattern = "none", ("divided",)
+        c.model.max_positions = Experiment().model.max_positions
+    if generates:
+        c.model.architecture, c.model.residual = "diffusion_transformer", "adaptive_norm"
+        c.model.activation, c.model.dropout_rate = "gelu_tanh", 0.0
+        c.model.grid, c.model.grid_positions = _GRID, "sinusoidal"
+        c.model.positions, c.model.pooler = "none", True  # a pooler is for classes
+        c.model.max_positions = Experiment().model.max_positions
+
+    c.objective.name = "diffusion" if generates else "classify"
+    if not generates:
+        c.objective.window = 65
+    c.src.codec, c.src.patch_size = "tubelets", 4 if generates else 8
+    if generates:
+        c.src.pixel_scale = "symmetric"
+    c.tgt.codec = "classes"
+    c.tokenizer.joint = False
+    c.data.source, c.data.target_language = "moving_digits", "direction"
+    c.data.source_language = "clips"  # the array, with data.source="arrays"
+    c.data.num_digits = 1 if variant in ("directions", "generate") else 2
+    if generates:
+        c.data.image_size = (16, 16)
+    c.data.num_examples = (20_000, 1000, 2000)
+    c.data.max_length = 65
+    c.data.tokens_per_batch = 64 * (64 if generates else 65)
+    c.data.num_buckets = 1
+
+    c.optimizer.schedule = "cosine"
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 100
+    c.optimizer.weight_decay = 0.0 if generates else 0.05
+    c.training.steps = 400 if variant == "directions" else 1500
+    c.training.label_smoothing = 0.0
+    c.checkpoint.every_steps = c.evaluation.every_steps = 100 if variant == "directions" else 250
+    c.checkpoint.best_by = "loss" if generates else "accuracy"
+    c.evaluation.checkpoint = "last"
+    c.evaluation.bleu_sentences = 0
+    if generates:
+        c.training.ema_decay = 0.999
+        c.decoding.search = "euler"
+    return c
