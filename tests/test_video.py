@@ -110,11 +110,26 @@ def test_clips_are_classified_whatever_file_they_are_in(home, tmp_path, capsys):
         assert float(row["probability"]) == pytest.approx(one[row["class"]], rel=1e-4)
     assert evaluate.main([f"--workdir={run}"]) == 0
     assert "accuracy" in capsys.readouterr().out
+    assert model.inside(clips[0])["encoder"].attention is None  # none is between all tubelets
     (shown,) = gather([(WorkDir(run), None)], "test")["gallery"]
     assert all(example["picture"].startswith("data:image/png") for example in shown["examples"])
     longer = np.concatenate([clips[0], clips[0]])
     with pytest.raises(UserError, match=r"clip 1: has shape \(8, 16, 16\); .* 4 frames of 16 rows"):
         model.classify(longer)
+
+
+def test_a_factorised_encoder_shows_no_layers():
+    """They see frames one by one, so that none of their weights is between tubelets of a clip."""
+    corpus = sources.load(DATA, "train")
+    codec = tubelets.train(SOURCE, corpus.src)
+    model = trained(
+        TokenizerPair(codec, classes.train(TokenizerConfig(), ["up", "left"], ())), data=DATA,
+        model=dataclasses.replace(MODEL, architecture="factorised_encoder"), src=SOURCE,
+        tgt=SideConfig("classes"), objective=ObjectiveConfig("classify", window=9),
+        tokenizer=TokenizerConfig(joint=False),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"inside: .* frames one by one"):
+        model.inside(corpus.src[0])
 
 
 def test_drawn_clips_move(home, tmp_path, capsys):

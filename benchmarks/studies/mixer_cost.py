@@ -40,6 +40,7 @@ LENGTHS = [2**n for n in range(8, 15)]
 # mixers that need the whole text
 WHOLE = {"longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer"}
 PAIRS = {"full", "conformer", "aft_full"}  # mixers that attend to all pairs
+OF_PICTURES = {"joint", "joint_last", "space", "time", "divided"}  # which read no texts
 LONGEST_RUN = 8192
 FIELDS = {
     "local": {"window": 64}, "dilated": {"window": 64}, "longformer": {"window": 64},
@@ -125,7 +126,8 @@ def measure(arguments: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     if arguments.output.exists():
         rows = json.loads(arguments.output.read_text(encoding="utf-8"))["rows"]
-    for kind in arguments.mixers.split(",") if arguments.mixers else MIXERS:
+    of_texts = [kind for kind in MIXERS if kind not in OF_PICTURES]
+    for kind in arguments.mixers.split(",") if arguments.mixers else of_texts:
         rows = [row for row in rows if row["mixer"] != kind]
         for length in LENGTHS:
             runs = kind not in PAIRS or length <= LONGEST_RUN

@@ -23,7 +23,12 @@ CONFIGS = {
     "joint": dataclasses.replace(
         TEXT, encoder_pattern=("joint", "joint_last"), query_key_norm="per_head"
     ),
-    "clip": dataclasses.replace(DIT, grid=(2, 1, 2), encoder_pattern=("divided", "time")),
+    "clip": dataclasses.replace(  # a bias of keys has no gradient but rounding
+        DIT,
+        grid=(2, 1, 2),
+        encoder_pattern=("divided", "time"),
+        biases=("query", "value", "output", "feed_forward"),
+    ),
     "rms": dataclasses.replace(DIT, norm="rms_norm", encoder_pattern=("full", "linear")),
 }
 RNG = np.random.default_rng(0)
