@@ -7,6 +7,7 @@ arXiv:2102.05095) and diffusion over frames, small, on generated clips of moving
     python train.py --config=configs/video.py:factorised
     python train.py --config=configs/video.py:divided
     python train.py --config=configs/video.py:generate
+    python train.py --config=configs/video.py:generate_text
     transformer-jax draw --workdir=runs/video-generate --guidance=2 --output=moving.gif
 
 A clip has 8 frames of 32 x 32 pixels, in which digits move 2 pixels a frame in one of 8 directions,
@@ -19,6 +20,8 @@ factorised  larger by ViViT's factorised encoder: 4 layers of each time's tubele
 divided     larger by TimeSformer's layers: attention along time, then within frames.
 generate    clips of 16 x 16 pixels drawn from noise, led by a direction: a diffusion transformer
             over tubelets, with sines and cosines of time, row and column.
+generate_text  the same led by a text, "a three moves up left", by MM-DiT's layers. Not yet run to
+            the end.
 
 Other clips: --config.data.source=clips reads --config.data.directory, with folders
 train/LABEL/CLIP/FRAME.png or files train/LABEL/CLIP.gif, --config.data.source=arrays files
@@ -36,7 +39,7 @@ How well drawn clips move as asked for is said by a classifier of such clips:
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import door
 
-_VARIANTS = "directions", "larger", "factorised", "divided", "generate"
+_VARIANTS = "directions", "larger", "factorised", "divided", "generate", "generate_text"
 _GRID = 4, 4, 4  # times, rows and columns of tubelets
 
 
@@ -45,7 +48,7 @@ def get_config(variant: str = "directions"):
     if variant not in _VARIANTS:
         raise ValueError(f"no variant {variant!r}; there are {', '.join(_VARIANTS)}")
     c = door(Experiment())
-    generates = variant == "generate"
+    generates = variant.startswith("generate")
     c.model.architecture, c.model.stem = "encoder", "linear"
     c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
     c.model.num_encoder_layers = 4
@@ -76,7 +79,7 @@ def get_config(variant: str = "directions"):
     c.tokenizer.joint = False
     c.data.source, c.data.target_language = "moving_digits", "direction"
     c.data.source_language = "clips"  # the array, with data.source="arrays"
-    c.data.num_digits = 1 if variant in ("directions", "generate") else 2
+    c.data.num_digits = 1 if generates or variant == "directions" else 2
     if generates:
         c.data.image_size = (16, 16)
     c.data.num_examples = (20_000, 1000, 2000)
@@ -93,6 +96,11 @@ def get_config(variant: str = "directions"):
     c.checkpoint.best_by = "loss" if generates else "accuracy"
     c.evaluation.checkpoint = "last"
     c.evaluation.bleu_sentences = 0
+    if variant == "generate_text":
+        c.model.condition, c.model.query_key_norm = "text", "per_head"
+        c.model.encoder_pattern = ("joint",) * 3 + ("joint_last",)
+        c.tgt.codec, c.tokenizer.vocab_size = "words", 4 + 17
+        c.data.target_language = "text"
     if generates:
         c.training.ema_decay = 0.999
         c.decoding.search = "euler"

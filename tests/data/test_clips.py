@@ -108,11 +108,15 @@ def folders(tmp_path):
     return DataConfig(source="clips", directory=str(tmp_path), num_frames=4)
 
 
-def test_clips_are_read_from_folders_and_animations(folders):
+def test_clips_are_read_from_folders_and_animations(folders, tmp_path):
     corpus = sources.load(folders, "train")
     assert corpus.tgt == ["down", "down", "up", "up", "up"]
     grey = np.repeat(CLIPS[4:, ..., :1], 3, axis=-1)
     assert np.array_equal(np.stack(corpus.src), np.concatenate([CLIPS[[2, 3, 0, 1]], grey]))
+    only = dataclasses.replace(folders, train=("grey",))
+    (tmp_path / "grey" / "up").mkdir(parents=True)
+    (tmp_path / "train" / "up" / "last.gif").rename(tmp_path / "grey" / "up" / "last.gif")
+    assert np.array_equal(sources.load(only, "train").src[0], CLIPS[4, ..., :1])
     half = sources.load(dataclasses.replace(folders, num_frames=2, image_size=(4, 6)), "train")
     assert half.src[0].shape == (2, 4, 6, 3)
     assert [spaced(9, 3), spaced(4, 4), spaced(5, 1)] == [[1, 4, 7], [0, 1, 2, 3], [2]]

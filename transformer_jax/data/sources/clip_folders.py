@@ -42,7 +42,7 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
             name = str(path)
             frames = frames_of(path, name)
             with open_picture(frames[0]) if isinstance(frames, Sequence) else frames as first:
-                mode = mode or mode_of(first)
+                mode = mode or _mode_of(first)
                 clip = read(frames, config.num_frames, config.image_size, mode, name)
             if values and clip.shape != values[0].shape:
                 raise UserError(
@@ -53,6 +53,15 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
             values.append(Picture.of(clip, name))
             labels.append(path.parent.name)
     return values, labels
+
+
+def _mode_of(frame: Image.Image) -> str:
+    """Return the mode in which clips are read: greyscale if this one is, whose colours a .gif has
+    in a palette, else RGB.
+    """
+    colours = np.array(frame.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
+    grey = len(colours) and (colours == colours[:, :1]).all()
+    return "L" if frame.mode == "P" and grey else mode_of(frame)
 
 
 def _clips(config: DataConfig, split: str, part: str) -> Iterator[Path]:
