@@ -2,7 +2,6 @@
 arXiv:2010.11929).
 """
 
-import io
 import math
 from collections.abc import Collection, Iterator, Sequence
 from os import PathLike
@@ -15,11 +14,10 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.codecs.codec import Kind, as_array
-from transformer_jax.data.codecs.pixels import Pixels, written
+from transformer_jax.data.codecs.pixels import Pixels, uploaded_picture, written
 from transformer_jax.data.sources.image_folders import open_picture, picture_endings, pixels_of
 
 _MODES = {1: "L", 3: "RGB"}  # in which images are read, by channels
-_MOST_PIXELS = 50_000_000
 
 
 class Form(NamedTuple):
@@ -88,13 +86,7 @@ class Patches(Pixels):
         """See VectorCodec: an image of at most 50 million pixels, as a small file may hold more
         than fits into memory.
         """
-        image = open_picture(io.BytesIO(content), name)
-        if image.width * image.height > _MOST_PIXELS:
-            raise UserError(
-                f"{name}: has {image.width:,} x {image.height:,} pixels, more than "
-                f"{_MOST_PIXELS:,}; make it smaller"
-            )
-        return image
+        return uploaded_picture(content, name)
 
     def samples(self, longest: int) -> Iterator[np.ndarray]:
         """See VectorCodec."""

@@ -1,17 +1,22 @@
 """What codecs of pictures and of clips share: bytes of pixels as vectors, and their scale."""
 
+import io
 import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from PIL import Image
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import VectorCodec, hashed
 from transformer_jax.data.codecs.picture_augmentation import augmented
 from transformer_jax.data.random import Draw
+from transformer_jax.data.sources.image_folders import open_picture
 
+_MOST_PIXELS = 50_000_000
 _COUNTED = 256  # values whose pixels are summed at a time
 
 
@@ -131,6 +136,21 @@ class Pixels(VectorCodec):
     @property
     def _deviations(self) -> np.ndarray:
         return np.tile(self.deviation, self.form.pixels)
+
+
+def uploaded_picture(content: bytes, name: str) -> Image.Image:
+    """Return the picture, or the animated one, in the content of a file.
+
+    Raises:
+      UserError: if it cannot be read, or has more than 50 million pixels.
+    """
+    image = open_picture(io.BytesIO(content), name)
+    if image.width * image.height > _MOST_PIXELS:
+        raise UserError(
+            f"{name}: has {image.width:,} x {image.height:,} pixels, more than "
+            f"{_MOST_PIXELS:,}; make it smaller"
+        )
+    return image
 
 
 def written(form: Any, source: SourceConfig, values: Sequence[np.ndarray]) -> bytes:

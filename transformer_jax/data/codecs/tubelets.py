@@ -17,9 +17,8 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ModelConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.codecs.codec import Kind, as_array
-from transformer_jax.data.codecs.pixels import Pixels, written
+from transformer_jax.data.codecs.pixels import Pixels, uploaded_picture, written
 from transformer_jax.data.sources import clip_folders
-from transformer_jax.data.sources.image_folders import open_picture
 
 _MODES = {1: "L", 3: "RGB"}  # in which frames are read, by channels
 
@@ -96,15 +95,11 @@ class Tubelets(Pixels):
         """See VectorCodec: a folder of frames."""
         return bool(clip_folders.frames_in(path))
 
-    def open(self, path: str) -> np.ndarray:
-        """See VectorCodec."""
-        return self.prepared(path, path, DataConfig())
-
     def opened(self, content: bytes, name: str) -> Any:
         """See VectorCodec: an animated picture, or the array of a .npy file."""
         if name.endswith(".npy"):
             return _array(io.BytesIO(content), name)
-        return open_picture(io.BytesIO(content), name)
+        return uploaded_picture(content, name)
 
     def samples(self, longest: int) -> Iterator[np.ndarray]:
         """See VectorCodec."""
@@ -138,11 +133,10 @@ class Tubelets(Pixels):
                     f"{name}: this model reads frames of {self.form.channels} channels; give an "
                     "array of uint8, [frames rows columns channels]"
                 )
-            frames = clip_folders.frames_of(given, name)
             few = self.form.frames if from_files else None
-            clip = clip_folders.read(
-                frames, few, config.image_size if from_files else (), mode, name
-            )
+            size = config.image_size if from_files else ()
+            with clip_folders.opened(given, name) as frames:
+                clip = clip_folders.read(frames, few, size, mode, name)
         else:
             clip = as_array(given, name)
         self.check_form(clip, name)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +41,8 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     for part in getattr(config, split):
         for path in _clips(config, split, part):
             name = str(path)
-            frames = frames_of(path, name)
-            with open_picture(frames[0]) if isinstance(frames, Sequence) else frames as first:
-                mode = mode or _mode_of(first)
+            with opened(path, name) as frames:
+                mode = mode or _mode_of(frames)
                 clip = read(frames, config.num_frames, config.image_size, mode, name)
             if values and clip.shape != values[0].shape:
                 raise UserError(
@@ -55,13 +55,16 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     return values, labels
 
 
-def _mode_of(frame: Image.Image) -> str:
-    """Return the mode in which clips are read: greyscale if this one is, whose colours a .gif has
-    in a palette, else RGB.
+def _mode_of(frames: Frames) -> str:
+    """Return the mode in which clips are read: greyscale if the first frame of this one is, whose
+    colours a .gif has in a palette, else RGB.
     """
-    colours = np.array(frame.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
-    grey = len(colours) and (colours == colours[:, :1]).all()
-    return "L" if frame.mode == "P" and grey else mode_of(frame)
+    if not isinstance(frames, Image.Image):
+        with open_picture(frames[0]) as first:
+            return _mode_of(first)
+    colours = np.array(frames.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
+    grey = frames.mode == "P" and (colours == colours[:, :1]).all()
+    return "L" if grey else mode_of(frames)
 
 
 def _clips(config: DataConfig, split: str, part: str) -> Iterator[Path]:
@@ -98,23 +101,27 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def frames_of(clip: Path | Image.Image, name: str) -> Frames:
-    """Return the frames of a folder, of an animated picture, or of its file, unread.
+@contextmanager
+def opened(clip: Path | Image.Image, name: str) -> Iterator[Frames]:
+    """Give the frames of a folder, of an animated picture, or of its file, unread.
 
     Raises:
       UserError: if there are none; begins with `name`.
     """
     if isinstance(clip, Image.Image):
-        return clip
+        yield clip
+        return
     if not clip.is_dir():
-        return open_picture(clip)
+        with open_picture(clip) as picture:
+            yield picture
+        return
     files = frames_in(clip)
     if not files:
         raise UserError(
             f"{name}: holds no frames, files of pictures; a clip is a folder of them, or a file "
             f"named *{' or *'.join(ANIMATED)}"
         )
-    return files
+    yield files
 
 
 def read(
@@ -130,7 +137,7 @@ def read(
     if count is not None and many < count:
         raise UserError(
             f"{name}: has {many} frame{'s' * (many != 1)}, fewer than config.data.num_frames="
-            f"{count}; lower that, or remove the clip"
+            f"{count}; lower that before training, or leave the clip out"
         )
     chosen = spaced(many, many if count is None else count)
     pictures: list[np.ndarray] = []
