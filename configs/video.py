@@ -14,14 +14,22 @@ A clip has 8 frames of 32 x 32 pixels, in which digits move 2 pixels a frame in 
 on a torus: one frame says nothing of the direction, and frames out of order leave two of them.
 Tubelets of 2 frames and 8 x 8 pixels make 64 vectors.
 
-directions  the direction of one digit; attention among all tubelets (ViViT's model 1).
+directions  the direction of one digit; attention among all tubelets (ViViT's model 1). 100.0 % of
+            2,000 test clips (99.8 to 100.0) after 400 updates, seed 0: 2.1 core-minutes.
 larger      two digits: the direction of that of the larger value, which has to be read as well.
+            Not yet run to the end.
 factorised  larger by ViViT's factorised encoder: 4 layers of each time's tubelets, 2 of times.
-divided     larger by TimeSformer's layers: attention along time, then within frames.
+            72.2 % (70.2 to 74.1) after 1,000 updates, seed 0, and still rising.
+divided     larger by TimeSformer's layers: attention along time, then within frames. Not yet run
+            to the end.
 generate    clips of 16 x 16 pixels drawn from noise, led by a direction: a diffusion transformer
             over tubelets, with sines and cosines of time, row and column.
 generate_text  the same led by a text, "a three moves up left", by MM-DiT's layers. Not yet run to
             the end.
+
+What it sees in frames that are shuffled, or in one of them, says
+
+    python benchmarks/studies/moving_digits.py test runs/video-directions
 
 Other clips: --config.data.source=clips reads --config.data.directory, with folders
 train/LABEL/CLIP/FRAME.png or files train/LABEL/CLIP.gif, --config.data.source=arrays files
