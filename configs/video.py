@@ -23,7 +23,9 @@ factorised  larger by ViViT's factorised encoder: 4 layers of each time's tubele
 divided     larger by TimeSformer's layers: attention along time, then within frames. Not yet run
             to the end.
 generate    clips of 16 x 16 pixels drawn from noise, led by a direction: a diffusion transformer
-            over tubelets, with sines and cosines of time, row and column.
+            over tubelets, with sines and cosines of time, row and column. After 2,300 updates, a
+            classifier sees 97.2 % (94.7 to 98.5) of 320 clips move as asked for with guidance 4,
+            73.4 % without; they are strokes that move, not yet digits.
 generate_text  the same led by a text, "a three moves up left", by MM-DiT's layers. Not yet run to
             the end.
 
@@ -98,7 +100,7 @@ def get_config(variant: str = "directions"):
     c.optimizer.schedule = "cosine"
     c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 100
     c.optimizer.weight_decay = 0.0 if generates else 0.05
-    c.training.steps = 400 if variant == "directions" else 1500
+    c.training.steps = {"directions": 400}.get(variant, 4000 if generates else 1500)
     c.training.label_smoothing = 0.0
     c.checkpoint.every_steps = c.evaluation.every_steps = 100 if variant == "directions" else 250
     c.checkpoint.best_by = "loss" if generates else "accuracy"
@@ -110,6 +112,6 @@ def get_config(variant: str = "directions"):
         c.tgt.codec, c.tokenizer.vocab_size = "words", 4 + 17
         c.data.target_language = "text"
     if generates:
-        c.training.ema_decay = 0.999
+        c.training.ema_decay = 0.995
         c.decoding.search = "euler"
     return c
