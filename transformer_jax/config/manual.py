@@ -126,10 +126,9 @@ class ModelConfig(Section):
     # autoencoder: the weight of the loss that moves a position towards its code; the loss that
     # moves the code has weight 1 (van den Oord et al. 2017, equation 3).
     commitment: float = number(0.25, 0, 1e3, of="architectures")
-    # evoformer: channels of a pair, heads of attention between pairs, and channels of each side of
-    # the outer product that tells pairs of the sequence.
-    pair_width: int = number(128, 1, SIZE, of="architectures")
-    pair_heads: int = number(4, 1, SIZE, of="architectures")
+    pair_width: int = number(128, 1, SIZE, of="architectures")  # evoformer: channels of a pair
+    pair_heads: int = number(4, 1, SIZE, of="architectures")  # evoformer: attention between pairs
+    # evoformer: channels of each side of the outer product that tells pairs of the sequence
     outer_width: int = number(32, 1, SIZE, of="architectures")
     # evoformer: the parts of a block that refine pairs, in this order. A pair gains from the other
     # two sides of each triangle: by products, along the edges that leave its positions ("outgoing")
@@ -141,8 +140,8 @@ class ModelConfig(Section):
     # evoformer: passes before the last, whose result enters the next; training draws their number,
     # from 0 to this, for each step, and only the last has a gradient.
     recycling: int = number(3, 0, 100, of="architectures")
-    # evoformer: a distance is predicted as a distribution over so many bins of equal width between
-    # two distances, in the unit of the data; AlphaFold's are in angstroms.
+    # evoformer: a distance is predicted as a distribution over so many bins of equal width, from
+    # nearest_distance to farthest_distance in the unit of the data; AlphaFold's are in angstroms.
     distance_bins: int = number(64, 2, 2**12, of="architectures")
     nearest_distance: float = number(2.0, 0, 1e6, of="architectures")
     farthest_distance: float = above(22.0, 0, 1e6, of="architectures")
@@ -910,9 +909,9 @@ class ObjectiveConfig(Section):
     # The share of pictures trained without the target side, so that drawing can be guided by the
     # difference that it makes (Ho and Salimans 2022, arXiv:2207.12598).
     condition_dropout: float = rate(0.1, of="objectives")
-    # distances: the share of the pairs whose distance is read, drawn anew each epoch, and the
-    # standard deviation of the error with which it is, in the unit of the data.
+    # distances: the share of the pairs whose distance is read, drawn anew each epoch
     known_share: float = rate(0.15, of="objectives")
+    # distances: the standard deviation of the error with which one is read, in the data's unit
     distance_noise: float = number(0.1, 0, 1e6, of="objectives")
     # "PART=NAME": train a part of data.train on another objective than `name`, which is what the
     # model is for and what validation measures (multi-task training, Raffel et al. 2020, section

@@ -152,7 +152,7 @@ def _of_gymnasium(config: DataConfig) -> Environment:
     except ImportError:
         raise UserError(
             "config.data.environment='gymnasium': is in the extra `gymnasium`; install it, as in "
-            "pip install 'transformer-jax[gymnasium]'"
+            "pip install gymnasium"
         ) from None
     if not config.name:
         raise UserError(

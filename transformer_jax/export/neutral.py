@@ -13,7 +13,12 @@ def _follows(name: str, known: Declaration) -> bool:
     """Return whether a field says nothing without some words of a choice, which an exporter that
     does not know them refuses; a field with words of its own is refused by them.
     """
-    return bool(known.of) and typing.get_origin(_TYPES[name]) is not typing.Literal
+    return bool(known.of) and not _has_words(_TYPES[name])
+
+
+def _has_words(hint: typing.Any) -> bool:
+    parts = typing.get_args(hint)
+    return typing.get_origin(hint) is typing.Literal or any(map(_has_words, parts))
 
 
 # Fields that are not part of an exported model, or have no effect without one that is: settings of

@@ -17,7 +17,7 @@ from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.roles import PLAIN
 
 
-def standardised(x: Float[Array, "... D"], epsilon: float) -> Float[Array, "... D"]:
+def standardised(x: Float[Array, "*B T D"], epsilon: float) -> Float[Array, "*B T D"]:
     """Return (x - mean) / sqrt(variance + epsilon), at least in float32."""
     wide = at_least_float32(x)
     centred = wide - wide.mean(-1, keepdims=True)
@@ -87,7 +87,7 @@ class LayerNorm(nn.Module):
     epsilon: float
 
     @nn.compact
-    def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
+    def __call__(self, x: Float[Array, "*B T D"]) -> Float[Array, "*B T D"]:
         width = (x.shape[-1],)
         scale = parameter(self, "scale", named(nn.initializers.ones, "embed", role=PLAIN), width)
         bias = parameter(self, "bias", named(nn.initializers.zeros, "embed", role=PLAIN), width)
@@ -100,7 +100,7 @@ class LayerNormNoBias(nn.Module):
     epsilon: float
 
     @nn.compact
-    def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
+    def __call__(self, x: Float[Array, "*B T D"]) -> Float[Array, "*B T D"]:
         scale = parameter(
             self, "scale", named(nn.initializers.ones, "embed", role=PLAIN), (x.shape[-1],)
         )
@@ -141,7 +141,7 @@ class ScaleNorm(nn.Module):
     epsilon: float
 
     @nn.compact
-    def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
+    def __call__(self, x: Float[Array, "*B T D"]) -> Float[Array, "*B T D"]:
         init = named(nn.initializers.constant(x.shape[-1] ** 0.5), role=PLAIN)
         scale = parameter(self, "scale", init, ())
         wide = at_least_float32(x)
