@@ -78,6 +78,7 @@ def outcome(directory: Path) -> str:
     return " / ".join(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "faults",
     [

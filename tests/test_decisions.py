@@ -113,6 +113,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(home, model, monkeypatch):
     assert again["positions"]["table"].shape == (10, 8)
 
 
+@pytest.mark.thorough
 def test_episodes_are_scored_beside_those_of_simple_agents(home, capsys):
     """And a report has the picture, which `plot` also draws."""
     assert evaluate.main([f"--workdir={home}/run"]) == 0

@@ -47,6 +47,7 @@ def test_a_resumed_run_equals_an_uninterrupted_run(home):
     assert rows[-1]["validation_loss"] < rows[0]["loss"]
 
 
+@pytest.mark.thorough
 def test_targets_are_shorter_than_sources(home):
     """Batches are compiled with these lengths."""
     log = (home / "whole/train.log").read_text()

@@ -86,6 +86,7 @@ def home(tmp_path_factory):
         yield place
 
 
+@pytest.mark.thorough
 def test_clips_are_classified_whatever_file_they_are_in(home, tmp_path, capsys):
     """As arrays in Python, and as files on the command line; a report shows their frames."""
     run = home / "classifier"

@@ -325,7 +325,7 @@ def whole(run, tmp_path_factory):
     return run(place, "x", 6, ())
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["jsonl.zst", "parquet"])
 def test_a_run_that_stopped_goes_on_to_the_digit(tmp_path, monkeypatch, run, whole, form):
     """With many files and a cold cache, it ends like an uninterrupted one on files of lines, as

@@ -50,6 +50,7 @@ def padded(frames: int) -> Batch:
     return Batch(Side(inputs, pos, seg), None, {})
 
 
+@pytest.mark.thorough
 def test_greedy_search_matches_teacher_forcing():
     """For each sound, whatever else is in the batch, even if it moves to another batch shape on the
     way; the memory has half as many positions as there are frames.

@@ -76,7 +76,7 @@ WAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "case", "width"), WAYS)
 def test_samples_follow_the_models_distribution(name, case, width):
     """By a chi-square test of whole texts, as for plain samples; hypotheses of one sentence advance

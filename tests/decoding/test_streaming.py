@@ -22,7 +22,7 @@ ONE = dataclasses.replace(SAMPLES, num_samples=1)
 DRAFTED = dataclasses.replace(GREEDY, draft="ngram")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("objective", "decoding"), [(LINES, DRAFTED), (LINES, ONE), (PREFIX, GREEDY)],
     ids=["drafted", "sampled", "prefixes"],

@@ -60,6 +60,7 @@ def named(request):
     return request.param, model_of(request.param)
 
 
+@pytest.mark.one_in(3)
 def test_an_action_depends_on_what_comes_before_it_alone(named):
     """Neither on itself nor on anything later, but on the return and the state at the step, and on
     all that was before.
@@ -80,6 +81,7 @@ def test_an_action_depends_on_what_comes_before_it_alone(named):
         assert not moved[1].any()
 
 
+@pytest.mark.one_in(3)
 def test_padding_changes_nothing(named):
     """Before the steps, as in the paper's code, and behind them, as in ours."""
     name, model = named
@@ -91,6 +93,7 @@ def test_padding_changes_nothing(named):
         )  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 def test_rows_of_one_window_are_a_faster_way_to_the_same(named):
     name, model = named
     found = predicted(model, batch_of(READ, done(name)))

@@ -120,6 +120,7 @@ def test_the_known_are_drawn_by_item_and_epoch_alike_both_ways_and_whatever_the_
     assert 0.05 < off.std() < 0.2
 
 
+@pytest.mark.thorough
 def test_training_draws_the_number_of_passes_and_only_the_last_has_a_gradient():
     batch = jax.tree.map(jnp.asarray, batch_of(made()))
 

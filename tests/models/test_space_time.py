@@ -25,6 +25,7 @@ CLIP = dataclasses.replace(
 RNG = np.random.default_rng(0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["space", "time"])
 def test_a_mixer_is_attention_within_segments(kind):
     """Of a time, or of a place: the same maps and a mask over the whole clip."""
@@ -76,6 +77,7 @@ CONFIGS = {
 VECTORS = RNG.normal(size=(3, 6, CHANNELS))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_order_counts_and_padding_does_not(name):
     """The order of frames, through positions alone; rows are independent of one another."""

@@ -34,7 +34,7 @@ def agree(found, wanted) -> None:
         np.testing.assert_allclose(one.reshape(-1), two, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("shape", [(2, 3, 8), (4, 33, 100), (7, 50, 512)])
 def test_gradients_equal_those_of_the_definition(shape, centred, monkeypatch):

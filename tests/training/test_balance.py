@@ -74,6 +74,7 @@ def gradient(config):
     return jax.jit(jax.grad(loss))(params, BATCH)
 
 
+@pytest.mark.thorough
 def test_a_step_moves_each_bias_by_the_rate():
     before, (after, metrics) = make(CONFIG)[1], one_step(TrainingConfig())
     steps = np.concatenate([b - a for a, b in zip(biases(before), biases(after), strict=True)])
