@@ -13,6 +13,10 @@ chains             AlphaFold 2's Evoformer (Jumper et al. 2021, doi:10.1038/s415
 without_triangles  the same with three more pair transitions in place of the triangles' products and
                    attention, which have as many parameters: a pair hears of others only by way of
                    the sequence.
+
+After 800 updates (warm-up 100), seed 0, on 500 test chains: lDDT 0.661, and 0.584 without
+triangles; shortest paths over the known distances 0.430, the middle between these and the lower
+bounds of triangles 0.647. Not yet run for 2,000.
 """
 
 from transformer_jax.config import Experiment

@@ -14,11 +14,12 @@ masks are zeroed, the others scaled. 15 % of residues are predicted, of which 80
 others, 10 % themselves. 4 layers, width 128, 4 heads: 0.8 M parameters. Each sequence is one or
 more windows of at most 256, and rows hold several, each with its own share of masks.
 
-Not trained yet. Controls, perplexities per residue: with the chains of NetSurfP-2.0 (9,712
-sequences, 2.5 million residues, split by the script) 18.23 by unigrams, 17.91 by bigrams and 17.73
-by trigrams on validation, 18.18, 17.95 and 17.77 on test. These are chains of crystals, of which
-many begin with the same tag, such as HHHHHH, that n-grams know. Those of DB.fasta.gz the script
-prints; a model must be below them.
+With DB.fasta.gz, 18,801 different sequences and 7.7 million residues of training: after 1,200
+updates, seed 0, the perplexity per residue of the test clusters is 17.06 with each of some residues
+masked alone (pseudo-perplexity; 14.33 as in training, where a fifth of what is predicted is not
+masked), that of unigrams 18.22, of bigrams 17.99 and of trigrams 17.92. With the chains of
+NetSurfP-2.0 (9,712 sequences, 2.5 million residues), on which no model was trained, n-grams have
+18.18, 17.95 and 17.77; many of these chains begin with the same tag, such as HHHHHH.
 """
 
 from transformer_jax.config import Experiment
