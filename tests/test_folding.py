@@ -86,6 +86,11 @@ def test_matrices_of_ones_own_are_completed(home, tmp_path, monkeypatch):
     assert dispatch(command) == 0
     row = json.loads((tmp_path / "made.jsonl").read_text())
     np.testing.assert_allclose(row["distances"], made, atol=1e-4)
+    assert dispatch(["predict", f"--workdir={home}/run", "known.npy", "--output=made.txt"]) == 0
+    name, *lines = (tmp_path / "made.txt").read_text().splitlines()
+    assert name == "# known.npy"
+    written = [[float(x) for x in line.split("\t")] for line in lines]
+    np.testing.assert_allclose(written, made, atol=1e-4)
     np.save("known.npy", known[:4])
     with pytest.raises(UserError, match=r"known.npy: has shape \(4, 6\)"):
         dispatch(command)

@@ -86,17 +86,20 @@ _FLAT: dict[str, Callable[[Row], Iterator[Row]]] = {
 }  # fmt: skip
 
 
+_TABLES = "forecast", "distances"  # several lines as text
+
+
 def _write_text(verb: str, target: IO[str], places: Sequence[Row], rows: Sequence[Row]) -> None:
     """Write a line for each input, after the name of its file if that is all of the input; several
-    lines for a forecast.
+    lines for a table.
     """
     said = _SAID.get(verb, lambda row: [row["text"]])
     for place, row in zip(places, rows, strict=True):
         of_file = "line" not in place
-        if verb == "forecast" and of_file:
+        if verb in _TABLES and of_file:
             print(f"# {place['file']}", file=target)
         for line in said(row):
-            named = f"{place['file']}\t" if of_file and verb != "forecast" else ""
+            named = f"{place['file']}\t" if of_file and verb not in _TABLES else ""
             print(f"{named}{line}", file=target)
 
 
@@ -113,4 +116,5 @@ _SAID: dict[str, Callable[[Row], Iterable[str]]] = {
     "value": lambda row: [f"{row['value']:.6g}"],
     "act": lambda row: [" ".join(f"{x:.6g}" for x in np.atleast_1d(row["action"]))],
     "forecast": _table_of,
+    "distances": lambda row: ["\t".join(f"{x:.6g}" for x in line) for line in row["distances"]],
 }
