@@ -6,11 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import DataConfig, SourceConfig
+from transformer_jax.config import SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, hashed
-from transformer_jax.data.random import Draw
 
 _DISCRETE = (
     "are one of a finite number each; choose tgt.codec='labels' and model.actions='discrete'"
@@ -50,16 +48,6 @@ class Actions(VectorCodec):
                     f"of training {self.channels}"
                 )
         return [actions.astype(np.float32) for actions in values]
-
-    def reader(self, config: DataConfig | None = None) -> Read:
-        """See VectorCodec: vectors are read as stored."""
-
-        def read(
-            vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
-        ) -> np.ndarray:
-            return vectors
-
-        return read
 
 
 def _read(model: bytes) -> int:

@@ -81,9 +81,9 @@ class VectorCodec:
 
     def reader(self, config: DataConfig | None = None) -> Read:
         """Return the reader of stored vectors: with `config`'s augmentation in training, else
-        without.
+        without. By default they are read as stored.
         """
-        raise NotImplementedError
+        return lambda vectors, lengths, numbers, draw: vectors
 
     def check_read_by(self, model: ModelConfig) -> None:
         """Check that a model reads inputs of this form.

@@ -10,9 +10,7 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
-from transformer_jax.data.random import Draw
 
 
 class Coordinates(VectorCodec):
@@ -95,16 +93,6 @@ class Coordinates(VectorCodec):
         if not np.array_equal(known, known.T, equal_nan=True):
             raise UserError(f"{name}: is not symmetric; the distances of i, j and of j, i differ")
         return known
-
-    def reader(self, config: DataConfig | None = None) -> Read:
-        """See VectorCodec: vectors are read as stored."""
-
-        def read(
-            vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
-        ) -> np.ndarray:
-            return vectors
-
-        return read
 
 
 def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Coordinates:

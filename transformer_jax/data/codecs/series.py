@@ -10,9 +10,7 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
-from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
-from transformer_jax.data.random import Draw
 from transformer_jax.data.sources import series_files
 from transformer_jax.data.sources.series_files import Rows, named
 
@@ -112,16 +110,6 @@ class Series(VectorCodec):
     def unscaled(self, values: np.ndarray) -> np.ndarray:
         """Return standardised values [... channels] in their original unit."""
         return values * self.deviation + self.mean
-
-    def reader(self, config: DataConfig | None = None) -> Read:
-        """See VectorCodec: vectors are read as stored."""
-
-        def read(
-            vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
-        ) -> np.ndarray:
-            return vectors
-
-        return read
 
 
 def _read(model: bytes) -> tuple[np.ndarray, np.ndarray]:
