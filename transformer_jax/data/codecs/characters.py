@@ -109,7 +109,8 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
         raise UserError("config.data.train: all texts are empty; they have no characters to learn")
     special = with_symbols(symbols, RESERVED + len(letters))
     content = {"special": special, "characters": "".join(sorted(letters))}
-    return Characters(json.dumps(content).encode())
+    # Not by JSON's escapes, which make one character of two neighbouring lone surrogates.
+    return Characters(json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 WORDS = {"characters": Kind(Characters, train, "a list of characters")}
