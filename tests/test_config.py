@@ -110,6 +110,7 @@ MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
     "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss",
 }  # fmt: skip
+CHAT = MODEL_OF_LINES | {"objective.name": "chat"}
 INFILLING = MODEL_OF_LINES | {"tgt.codec": "bytes", "objective.window": 64}
 MODEL_OF_PREFIXES = {"objective.name": "prefix_lm", "model.architecture": "decoder"}
 MODEL_OF_ORDERS = MODEL_OF_LINES | {
@@ -315,6 +316,7 @@ NEEDS = {
     "objective.mask_rate": MODEL_OF_MASKS,
     "objective.fim_rate": INFILLING,
     "objective.fim_spm_rate": INFILLING | {"objective.fim_rate": 0.5},
+    "objective.chat_template": CHAT,
     "objective.whole_words": MODEL_OF_MASKS,
     "objective.partial_prediction": MODEL_OF_ORDERS,
     "objective.noise_density": MODEL_OF_SPANS,

@@ -166,7 +166,7 @@ class TrainedLM(TemplateLM):
         prompts = [ids[-room:] for ids in encoded]
         stops = [text for text in until if text]
         texts = generator.generate(self._trained.params, prompts, most, stop=stops)
-        starts = [len(generator.text(generator.read(ids), [])) for ids in prompts]
+        starts = [len(generator.text(generator.reader.read(ids), [])) for ids in prompts]
         return [some[0].text[start:] for some, start in zip(texts, starts, strict=True)]
 
 

@@ -90,9 +90,9 @@ def main() -> None:
     files = [*corpus(data, arguments.split, objective).tgt]
     asked = gaps(files, arguments.count, random.Random(0))
     generator, shares = trained.generator(), {}
-    prompts = {"without suffix": [[*generator.read(gap.before)] for gap in asked]}
+    prompts = {"without suffix": [[*generator.reader.read(gap.before)] for gap in asked]}
     if objective.fim_rate:
-        prompts["with suffix"] = [generator.gap(gap.before, gap.after) for gap in asked]
+        prompts["with suffix"] = [generator.reader.gap(gap.before, gap.after) for gap in asked]
     for name, read in prompts.items():
         texts = generator.generate(trained.params, read, _LINE + 1)
         begun = 0 if name == "with suffix" else None

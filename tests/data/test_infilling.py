@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS
 from transformer_jax.config import ObjectiveConfig, TokenizerConfig
-from transformer_jax.config.choices.objectives import FIM_PIECES
+from transformer_jax.config.choices.texts import FIM_PIECES
 from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.codecs import characters, imported, utf8
 from transformer_jax.data.codecs.codec import SPECIAL

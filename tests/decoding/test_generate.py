@@ -15,7 +15,7 @@ from tiny import VARIANTS, make
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, PAD
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerConfig
-from transformer_jax.config.choices.objectives import FIM_PIECES
+from transformer_jax.config.choices.texts import FIM_PIECES
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -172,13 +172,13 @@ def test_a_gap_is_filled_with_what_follows_its_suffix():
     config = dataclasses.replace(FILES, fim_rate=0.5)
     params, model = made(FILES)[1], made(FILES)[0]
     writer = Generator(model, codec, config, GREEDY)
-    read = [writer.gap(*pair) for pair in (("ab", "cd"), ("", "hello"), ("b", ""))]
+    read = [writer.reader.gap(*pair) for pair in (("ab", "cd"), ("", "hello"), ("b", ""))]
     prefix, middle, suffix = map(codec.piece_id, FIM_PIECES)
     a = codec.piece_id("a")
     assert read[0] == [prefix, suffix, a + 2, a + 3, middle, a, a + 1]
     assert read[1][-1] == middle
     psm = Generator(model, codec, dataclasses.replace(config, fim_spm_rate=0.0), GREEDY)
-    assert psm.gap("ab", "cd") == [prefix, a, a + 1, suffix, a + 2, a + 3, middle]
+    assert psm.reader.gap("ab", "cd") == [prefix, a, a + 1, suffix, a + 2, a + 3, middle]
     never, texts = [PAD, BOS, prefix, middle, suffix], [[*ids] for ids in read]
     for _ in range(6):
         rows = logits(FILES, texts, [0, 0, 0])
@@ -192,7 +192,7 @@ def test_a_gap_is_filled_with_what_follows_its_suffix():
         assert one.text == codec.decode(one.ids)
     assert "".join(writer.stream(params, read[0], 6)) == found[0][0].text
     with pytest.raises(UserError, match=r"^suffix='cd': the tokenizer has no pieces <fim_prefix>"):
-        generator(FILES).gap("ab", "cd")
+        generator(FILES).reader.gap("ab", "cd")
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -60,7 +60,7 @@ def test_a_prompt_that_contains_eos_loses_nothing():
     codec = chatting()
     (model, params), prompt = made(LINES), "a</s>b</s>"
     writer = Generator(model, codec, LINES, GREEDY)
-    assert writer.read(prompt) == [BOS, 4, EOS, 5, EOS]
+    assert writer.reader.read(prompt) == [BOS, 4, EOS, 5, EOS]
     ((whole,),) = writer.generate(params, [prompt], 9)
     assert len(whole.ids) > 3
     assert whole.text == "ab" + codec.decode(whole.ids)

@@ -140,7 +140,7 @@ def test_imported_models_read_and_write_as_their_directories(name, tmp_path):
             assert codec.encode([line]) == [read]
             assert ours.translate(line, **alike) == text
             continue
-        assert ours.generator().read(line) == read
+        assert ours.generator().reader.read(line) == read
         assert ours.generate(line, 8, beam_size=1) == text
         objective = ObjectiveConfig("language_model", window=32)
         items = validation_items(dataclasses.replace(ours.loaded, objective=objective), [line])

@@ -11,7 +11,7 @@ from decoding.test_generate import CODEC
 from server.conftest import served, service_of, writer
 
 from transformer_jax.config import SideConfig, TokenizerConfig
-from transformer_jax.config.choices.objectives import FIM_PIECES
+from transformer_jax.config.choices.texts import FIM_PIECES
 from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
 

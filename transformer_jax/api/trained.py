@@ -1,7 +1,7 @@
 """A trained model, for notebooks."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from transformer_jax.api.reading import Reading
 from transformer_jax.api.stored import Companions
 from transformer_jax.base import counting
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config import DecodingConfig, Experiment, ObjectiveConfig
 from transformer_jax.config.choices.searches import ONE, with_search
 from transformer_jax.config.convert import parse
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -133,7 +133,49 @@ class TrainedModel(Reading):
         return Generator(
             loaded.models, loaded.codecs.tgt, loaded.objective, chosen, n_best, draft=draft,
             prompts=prompts, cut_at=loaded.cut_at,
+            template=loaded.codecs.template if loaded.objective.record.chats else None,
         )  # fmt: skip
+
+    def chat_generator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Generator:
+        """Return the Generator of answers in conversations; see `generator`.
+
+        Raises:
+          UserError: if the model has no chat template, or does not continue texts.
+        """
+        chosen, loaded = decoding or self.experiment.decoding, self.loaded
+        objective, template = loaded.objective, loaded.codecs.template
+        if template is None or objective.record.prompt not in ("messages", "beginning"):
+            raise loaded.refusal(
+                "has no chat template, which would make one prompt of messages; train with "
+                "objective.name='chat'"
+            )
+        objective = ObjectiveConfig(name="chat", window=objective.window)
+        draft = self._beside.draft(chosen, self.experiment)
+        return Generator(loaded.models, loaded.codecs.tgt, objective, chosen, n_best, draft=draft,
+                         template=template)  # fmt: skip
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        max_tokens: int | None = None,
+        decoding: DecodingConfig | None = None,
+        *,
+        tools: Sequence[Any] | None = None,
+        **fields: Any,
+    ) -> str:
+        """Return the answer to the messages of a conversation, each with a "role" and a "content".
+
+        It ends where the chat template ends an answer, or after `max_tokens` pieces; None means
+        256. `tools` are for templates that write them. The other arguments are those of `generate`.
+
+        Raises:
+          UserError: if the messages are malformed, too long, or the model has no chat template.
+        """
+        generator = self.chat_generator(self._decoding(decoding, fields))
+        (texts,) = generator.generate(
+            self.params, [generator.reader.asked(messages, tools)], max_tokens
+        )
+        return texts[0].text
 
     def generate(
         self,
@@ -167,7 +209,7 @@ class TrainedModel(Reading):
         several, one = inputs.texts(prompts, "generate")
         asked: Sequence[Any] = several
         if suffix is not None:
-            asked = [generator.gap(prompt, suffix) for prompt in several]
+            asked = [generator.reader.gap(prompt, suffix) for prompt in several]
         texts = generator.generate(self.params, asked, max_tokens, stop=stop_strings)
         continuations = [items[0].text for items in texts] if n_best is None else texts
         return continuations[0] if one else continuations

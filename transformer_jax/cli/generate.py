@@ -85,9 +85,7 @@ def _parser() -> Parser:
         "256; a window of limited positions slides, except in a beam search")  # fmt: skip
     add("--beam-size", metavar="N", help="the most probable text found; 1: greedy")
     add("--sample", action="store_true", help="random texts")
-    for name in SAMPLING:
-        metavar, what = _SAMPLING[name]
-        add(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
+    add_sampling(parser)
     add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be "
         "repeated")  # fmt: skip
     add("--stream", action="store_true", help="show the text of one --prompt as it is written, "
@@ -96,6 +94,20 @@ def _parser() -> Parser:
         "ones with the same beginning; at most 1 GiB")  # fmt: skip
     add("--json", action="store_true", help="JSON lines with scores and pieces")
     return parser
+
+
+def add_sampling(parser: Parser) -> None:
+    """Add an option for each field of random texts."""
+    for name in SAMPLING:
+        metavar, what = _SAMPLING[name]
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
+
+
+def sampling_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """Return the overrides that these options stand for; none of them is given: none."""
+    options = {name: getattr(arguments, name) for name in SAMPLING}
+    fields = [(f"decoding.{name}", value) for name, value in options.items() if value is not None]
+    return [("decoding.search", "sample"), *fields] if _samples(arguments) else []
 
 
 def _with_options(
@@ -111,13 +123,11 @@ def _with_options(
             raise UserError("--stream: shows the text of one --prompt, without --json or --output")
         one = [(f"decoding.{name}", str(value)) for name, value in (ONE | GREEDY).items()]
         overrides = [*one, *overrides]
-    options = {name: getattr(arguments, name) for name in SAMPLING}
-    fields = [(f"decoding.{name}", value) for name, value in options.items() if value is not None]
-    if _samples(arguments):
+    if sampled := sampling_of(arguments):
         if arguments.beam_size is not None:
             raise UserError("--beam-size: searches for the best text, without sampling; leave it "
                             "out, or --sample and its options")  # fmt: skip
-        return [*overrides, ("decoding.search", "sample"), *fields]
+        return [*overrides, *sampled]
     if arguments.beam_size is not None:
         beam = ("decoding.search", "beam"), ("decoding.beam_size", arguments.beam_size)
         return [*overrides, *beam]
@@ -146,7 +156,7 @@ def _read(arguments: argparse.Namespace, generator: Any, prompts: list[str]) -> 
     """Return the prompts, or what is read of them before a suffix."""
     if arguments.suffix is None:
         return prompts
-    return [generator.gap(prompt, arguments.suffix) for prompt in prompts]
+    return [generator.reader.gap(prompt, arguments.suffix) for prompt in prompts]
 
 
 def _blocks(arguments: argparse.Namespace, source: Any) -> Iterator[list[str]]:

@@ -10,6 +10,7 @@ from transformer_jax.cli.arguments import program, run_command
 COMMANDS = {
     "answer": "answer questions from the texts given with them",
     "average": "save the mean of the last checkpoints",
+    "chat": "talk to a chat model",
     "classify": "predict the classes of new texts, pictures, sounds or chess positions",
     "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",

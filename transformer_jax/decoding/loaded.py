@@ -6,7 +6,7 @@ from typing import Any
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batches.batch import Ragged
-from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
+from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.store.token_store import TokenStore
@@ -48,7 +48,7 @@ class Loaded:
 
     def items(self, src: Ragged, tgt: Ragged) -> TokenStore:
         """Return what the objective makes of encoded sources and targets, as in training."""
-        store = TokenStore(src, tgt, special_of(self.codecs.tgt))
+        store = TokenStore(src, tgt, self.codecs.special(self.objective.record.chats))
         return self.task.items(store, self.objective.measured, self.reads)
 
     def check_text(self, verb: str) -> None:

@@ -4,6 +4,7 @@ the work directory here, so a mistake in the input leaves no half-made run behin
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -68,8 +69,11 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     else:
         taken = warm_start.tokenizers_of(experiment, train)
         symbols = experiment.objective.symbols
-        columns = train.src, train.tgt, codecs, symbols, experiment.src
+        template = warm_start.template_of(experiment)
+        texts = train.tgt if template is None else template.learned(train.tgt, symbols)
+        columns = train.src, texts, codecs, symbols, experiment.src
         tokenizers = taken or train_pair(tokenizer, *columns)
+        tokenizers = replace(tokenizers, template=template)
     if isinstance(tokenizers.src, VectorCodec):
         tokenizers.src.check_read_by(experiment.model)
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt

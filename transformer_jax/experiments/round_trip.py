@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from transformer_jax.config import Experiment, TokenizerConfig
+from transformer_jax.data.codecs.chat import Named
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import Corpus
@@ -11,6 +12,7 @@ from transformer_jax.data.texts import first_difference, spread
 
 _MOST_LINES = 10_000  # of a text that are looked at
 _MOST_CHARACTERS = 4_000_000  # in these lines together
+_CONVERSATIONS = 1000  # that are looked at
 _SHARE = 0.01  # of lines, or of pieces, above which a note becomes a warning
 _SHOWN = 30  # characters of an example, on either side of the first difference
 
@@ -68,7 +70,8 @@ def notes_and_warnings(
     differ once encoded and decoded; and those lines that ask for a change of the config.
     """
     sides = [("source", tokenizers.src, train.src)] if len(train.src) else []
-    sides.append(("target", tokenizers.tgt, train.tgt))
+    trained, valid = (_texts(tokenizers, corpus.tgt) for corpus in (train, held_out))
+    sides.append(("target", tokenizers.tgt, trained))
     of_sides = {
         name: kept(codec, texts)
         for name, codec, texts in sides
@@ -77,11 +80,21 @@ def notes_and_warnings(
     notes, warnings = _of_unknown(experiment, of_sides)
     objective = experiment.objective
     if "target" in of_sides and (objective.translates or objective.record.prompt):
-        both = {"training": of_sides["target"], "validation": kept(tokenizers.tgt, held_out.tgt)}
+        both = {"training": of_sides["target"], "validation": kept(tokenizers.tgt, valid)}
         for change in sorted({*both["training"].changed, *both["validation"].changed}):
             line, often = _of_change(experiment, change, both)
             (warnings if often else notes).append(line)
     return notes, warnings
+
+
+def _texts(tokenizers: TokenizerPair, lines: Sequence[str]) -> Sequence[str]:
+    """Return the texts of lines, or those of some conversations."""
+    template = tokenizers.template
+    if template is None:
+        return lines
+    chosen = [lines[place] for place in spread(len(lines), _CONVERSATIONS)]
+    named = [piece for piece in Named.of(tokenizers.tgt).ids if piece]
+    return template.learned(chosen, named)
 
 
 def _of_unknown(experiment: Experiment, found: dict[str, Kept]) -> tuple[list[str], list[str]]:

@@ -18,7 +18,10 @@ from transformer_jax.api.trained import TrainedModel
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, InitConfig
+from transformer_jax.config.bounds import either
+from transformer_jax.config.choices.chat import CHAT_TEMPLATES, OF_SOURCE
 from transformer_jax.config.convert import differences
+from transformer_jax.data.codecs.chat import ChatTemplate
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.data.codecs.pair import TokenizerPair, kind_named
@@ -69,6 +72,28 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         codec = kind_named(experiment.tgt.codec).train(experiment.tokenizer, train.tgt, ())
         return TokenizerPair(tokenizers.src, codec)
     return tokenizers
+
+
+def template_of(experiment: Experiment) -> ChatTemplate | None:
+    """Return the chat template of a new run, if its objective reads conversations.
+
+    Raises:
+      UserError: if there is no such template.
+    """
+    objective, source = experiment.objective, experiment.init.source
+    if not objective.record.chats:
+        return None
+    if objective.chat_template != OF_SOURCE:
+        return ChatTemplate.named(objective.chat_template)
+    assert source is not None
+    path, _ = run_and_checkpoint(source)
+    template = ChatTemplate.beside(user_path(path))
+    if template is None:
+        raise UserError(
+            f"config.objective.chat_template={OF_SOURCE!r}: {source} has none; choose "
+            f"{either(CHAT_TEMPLATES)}, or a file"
+        )
+    return template
 
 
 def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) -> WarmStart:

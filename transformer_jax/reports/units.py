@@ -145,6 +145,7 @@ UNITS: dict[str, dict[str, Unit]] = {
         "exact_match": _share(itemgetter("exact_match")),
         "f1": _mean(itemgetter("f1"), _percent),
     },
+    "chat": {"exact_match": _share(itemgetter("exact_match")), **_losses("")},
     "values": {
         "mean_squared_error": _mean(_off),
         "pearson": Unit(_both, _pearson), "spearman": Unit(_both, _spearman),

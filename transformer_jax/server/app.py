@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.server import libretranslate, native, openai, tokenizer
+from transformer_jax.server import chat, libretranslate, native, openai, tokenizer
 from transformer_jax.server.http import Gone, Refusal, Render, bearer, check_key, json_response
 from transformer_jax.server.page import page
 from transformer_jax.server.service import Service
@@ -74,7 +74,7 @@ def application(service: Service) -> Starlette:
         route("/v1/models", "GET", openai.models),
         route("/v1/models/{name:path}", "GET", openai.model),
         route("/v1/completions", "POST", openai.completions, searches=True),
-        route("/v1/chat/completions", "POST", openai.chat),
+        route("/v1/chat/completions", "POST", chat.completions),
         route("/tokenize", "POST", tokenizer.tokenize),
         route("/detokenize", "POST", tokenizer.detokenize),
         route("/tokenizer_info", "GET", tokenizer.info),

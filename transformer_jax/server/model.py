@@ -91,6 +91,8 @@ class Served:
             trained.loaded.check_text("serve")
         self.translates = objective.translates and not self.predicts
         self.generates = objective.record.prompt is not None and not self.predicts
+        template = trained.tokenizers.template
+        self.chats = template is not None and self.generates and not self.translates
         if not self.translates and not self.generates and not self.predicts:
             raise UserError(
                 f"config.objective.name={objective.name!r}: such a model neither translates nor "
@@ -192,7 +194,14 @@ class Served:
         """
         changed = dataclasses.asdict(self.decoding) | fields
         config = parse(changed, DecodingConfig, "decoding")
-        return self.trained.generator(config, n)
+        make = self.trained.chat_generator if self.chats else self.trained.generator
+        return make(config, n)
+
+    @property
+    def begins(self) -> bool:
+        """Whether prompts begin with BOS: conversations have it in their template."""
+        objective = self.trained.experiment.objective
+        return objective.prompts_begin and not objective.record.chats
 
     def opened(self, files: Sequence[tuple[str, bytes]]) -> list:
         """Return what the model reads of files, each a name and its content.
@@ -271,7 +280,7 @@ class Served:
           UserError: if the prompt, or the text asked for, is too long.
         """
         config, most = generator.config, self._settings.max_tokens
-        read = generator.read(prompt)
+        read = generator.reader.read(prompt)
         if len(read) - 1 > self._settings.max_prompt:
             raise UserError(
                 f"prompt: {len(read)} pieces, at most {self._settings.max_prompt} allowed; "

@@ -93,6 +93,7 @@ async def about(service: Service, request: Request) -> Response:
     data, decoding = model.trained.experiment.data, model.decoding
     return json_response({
         "model": settings.name, "translates": model.translates, "generates": model.generates,
+        "chats": model.chats,
         "aligns": model.aligns, "scores": model.scores, "predicts": model.predicts,
         "verb": model.trained.experiment.verb,
         "source": data.source_language, "target": data.target_language,

@@ -8,8 +8,8 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Callable
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
@@ -34,7 +34,7 @@ from transformer_jax.server.texts import Part, Patience, Prompt, Text, parts_of,
 
 _TOKENS = 16  # by default, as in the protocol
 _MADE = int(time.time())
-_STOPS = 16  # strings, at most
+STOPS = 16  # strings, at most
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -59,7 +59,7 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = 1.0
     n: Annotated[int, Meta(ge=1, le=128)] | None = 1
-    stop: str | Annotated[list[str], Meta(max_length=_STOPS)] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=STOPS)] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     echo: bool | None = False
@@ -124,7 +124,7 @@ def served(service: Service, name: str | None) -> Served:
     return model
 
 
-def _check(model: Served, asked: Completion) -> None:
+def check(model: Served, asked: Completion) -> None:
     """Refuse what is not supported."""
 
     def unsupported(name: str, why: str) -> Refusal:
@@ -146,10 +146,10 @@ async def completions(service: Service, request: Request) -> Response:
     """Complete prompts."""
     asked = await read(request, Completion, service.settings)
     model = served(service, asked.model)
-    _check(model, asked)
+    check(model, asked)
     several = asked.prompts()
     check_texts([each for each in several if isinstance(each, str)], service.settings)
-    check_texts(asked.stops(), service.settings, _STOPS)
+    check_texts(asked.stops(), service.settings, STOPS)
     if len(several) * (asked.n or 1) > service.settings.max_texts:
         raise Refusal(413, f"more than {service.settings.max_texts} texts; ask for fewer",
                       param="prompt", code="invalid_value")  # fmt: skip
@@ -157,14 +157,35 @@ async def completions(service: Service, request: Request) -> Response:
         service.worker.check(len(several) * (asked.n or 1))
     first = 1 if asked.seed is not None else service.numbers(len(several))
     prompts = [_prompt(model, asked, text, first + i) for i, text in enumerate(several)]
-    head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion",
+    return await answered(service, request, model, asked, prompts, COMPLETION)
+
+
+class Form(NamedTuple):
+    """How an answer is written."""
+
+    mark: str  # of its id
+    whole: str  # what it is called; `part`: in a stream
+    part: str
+    # The choice with an index, a text, why it ended, and its log-probabilities.
+    choice: Callable[[int, str, str | None, Any], dict[str, Any]]
+    # The same of a part in a stream, and whether it is the first of its text.
+    delta: Callable[[int, str, str | None, Any, bool], dict[str, Any]]
+
+
+async def answered(
+    service: Service, request: Request, model: Served, asked: Completion, prompts: list[Prompt],
+    form: Form,
+) -> Response:  # fmt: skip
+    """Return the answer to prompts, at once or as a stream."""
+    head = {"id": f"{form.mark}-{uuid.uuid4().hex}",
+            "object": form.part if asked.stream else form.whole,
             "created": int(time.time()), "model": service.settings.name}  # fmt: skip
     patience = Patience(service.settings.timeout)
     if asked.stream:
-        events = _events(service, model, asked, prompts, head, patience)
+        events = _events(service, model, asked, prompts, head, patience, form)
         most = patience.seconds + service.settings.patience
         return await streamed(request, events, "text/event-stream", most)
-    work = _choices(service, model, asked, prompts, patience)
+    work = _choices(service, model, asked, prompts, patience, form)
     choices, written = await unless_gone(request, work)
     return json_response({**head, "choices": choices, "usage": _usage(prompts, written)})
 
@@ -173,8 +194,9 @@ def _prompt(model: Served, asked: Completion, given: str | Tokens, number: int) 
     n = asked.n or 1
     generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
     plain = given
-    if isinstance(given, str) and asked.add_special_tokens is False:
-        (plain,) = model.trained.tokenizers.tgt.encode([given], eos=False)
+    if isinstance(given, str) and (asked.add_special_tokens is False or model.chats):
+        begins = model.begins and asked.add_special_tokens is not False
+        (plain,) = model.trained.tokenizers.tgt.encode([given], bos=begins, eos=False)
     try:
         if asked.suffix:
             plain = _gap(generator, given, asked.suffix)
@@ -191,12 +213,13 @@ def _gap(generator: Any, prompt: str | Tokens, suffix: str) -> Tokens:
     """Return what is read before the text between a prompt and a suffix is written."""
     if not isinstance(prompt, str):
         raise UserError("suffix: is for prompts that are texts; give the prompt as text")
-    return generator.gap(prompt, suffix)
+    return generator.reader.gap(prompt, suffix)
 
 
 async def _choices(
-    service: Service, model: Served, asked: Completion, prompts: list[Prompt], patience: Patience
-) -> tuple[list[dict[str, Any]], int]:
+    service: Service, model: Served, asked: Completion, prompts: list[Prompt], patience: Patience,
+    form: Form,
+) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
     """Return the choices for prompts, searched together, and how many tokens are written."""
     last, n = time.monotonic() + patience.seconds, asked.n or 1
     nothing = [[Text("", 0, [], "length")] * n] * len(prompts)
@@ -211,7 +234,7 @@ async def _choices(
         rated = zip(wholes, said, begins, strict=True)
         rows = [_scored(model, asked, *each)[0] for each in rated]
     shown = [prompt.given * bool(asked.echo) + text.written for prompt, text in pairs]
-    choices = [_choice(i, shown[i], text.finish, rows[i]) for i, (_, text) in enumerate(pairs)]
+    choices = [form.choice(i, shown[i], text.finish, rows[i]) for i, (_, text) in enumerate(pairs)]
     return choices, sum(len(text.ids) for _, text in pairs)
 
 
@@ -235,7 +258,7 @@ async def _nothing(count: int) -> AsyncGenerator[Part]:
 
 async def _events(
     service: Service, model: Served, asked: Completion, prompts: list[Prompt],
-    head: dict[str, Any], patience: Patience,
+    head: dict[str, Any], patience: Patience, form: Form,
 ) -> AsyncGenerator[bytes]:  # fmt: skip
     began, n = time.monotonic(), asked.n or 1
     counts: dict[int, int] = {}  # of tokens written, by place
@@ -258,8 +281,9 @@ async def _events(
                 (said,) = await logprobs.likelihoods(service, model, [ids], seconds)
                 offset = offsets.get(part.place, 0)
                 row, offsets[part.place] = _scored(model, asked, ids, said, begin, offset)
+            begins = part.place not in counts
             counts[part.place] = part.tokens
-            choices = [_choice(part.place, shown, part.finish, row)]
+            choices = [form.delta(part.place, shown, part.finish, row, begins)]
             usage = {"usage": _usage(prompts, sum(counts.values()))}
             often = options.include_usage and options.continuous_usage_stats
             yield event({**head, "choices": choices} | (usage if often else {}))
@@ -287,6 +311,15 @@ def _choice(
     return {"index": index, "text": text, "logprobs": row, "finish_reason": finish}
 
 
+def _part(
+    index: int, text: str, finish: str | None, row: dict[str, Any] | None, begins: bool
+) -> dict[str, Any]:
+    return _choice(index, text, finish, row)
+
+
+COMPLETION = Form("cmpl", "text_completion", "text_completion", _choice, _part)
+
+
 def _usage(prompts: list[Prompt], written: int) -> dict[str, int]:
     read = sum(len(prompt.read) for prompt in prompts)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
@@ -307,12 +340,6 @@ async def model(service: Service, request: Request) -> Response:
 def _row(service: Service) -> dict[str, Any]:
     return {"id": service.settings.name, "object": "model", "created": _MADE,
             "owned_by": "transformer_jax"}  # fmt: skip
-
-
-async def chat(service: Service, request: Request) -> Response:
-    """Refuse a conversation: without a template, it is not known how a model would read one."""
-    served(service, None)
-    raise no_template()
 
 
 def no_template() -> Refusal:

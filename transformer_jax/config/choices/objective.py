@@ -16,11 +16,11 @@ class Objective(Record):
     besides: the codecs that the target side may have besides those of texts.
     translates: whether the target side is a text written from the source side.
     lines: what each line of its files is, if not any text: "words" and as many labels, "texts" in
-      pairs, "numbers", "questions" with a text and an answer.
+      pairs, "numbers", "questions" with a text and an answer, "conversations".
     paired: whether a source line has two texts, neither of which can be read without the other.
     best_path: whether it writes the likeliest piece at each position, without a search.
     prompt: what it reads of a prompt before it writes, if it takes prompts: the "beginning" of a
-      text, a "source", or a text with "gaps".
+      text, a "source", a text with "gaps", or "messages" of a conversation.
     likelihood: whether it gives the probability of any text, piece after piece.
     senses: whether its source side may be vectors: pictures or sounds.
     reproduces: whether it writes what it reads, and what files say beside that is ignored.
@@ -114,6 +114,11 @@ class Objective(Record):
     def forecasts(self) -> bool:
         """Whether it predicts `horizon` rows after each window of a series."""
         return "horizon" in self.reads
+
+    @property
+    def chats(self) -> bool:
+        """Whether it reads conversations, and answers in them."""
+        return self.prompt == "messages"
 
     @property
     def classifies(self) -> bool:

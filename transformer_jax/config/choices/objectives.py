@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from transformer_jax.config.bounds import check, either
-from transformer_jax.config.choices.codecs import CODECS, PARTS
+from transformer_jax.config.bounds import check
+from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.config.choices.objective import Objective
 from transformer_jax.config.choices.pictures import check_diffusion, check_reconstruct
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.series import check_actions, check_forecast
-
-SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
-FIM_PIECES = "<fim_prefix>", "<fim_middle>", "<fim_suffix>"  # StarCoder's, before parts of a text
+from transformer_jax.config.choices.texts import check_chat, check_infilling, check_text
 
 
 def _check_ctc(run: Any, field: str) -> None:
@@ -23,31 +21,6 @@ def _check_ctc(run: Any, field: str) -> None:
     check(
         run.data.batching != "pack",
         f"data.batching='pack': a row of {name} must hold one line; choose 'bucket'",
-    )
-
-
-def _check_text(run: Any, field: str) -> None:
-    window, codec = run.objective.window, CODECS.get(run.src.codec)
-    check(
-        (codec is not None and codec.vectors) or window > 2,
-        f"objective.window={window}: objective.name={run.objective.name!r} reads BOS, pieces and "
-        "EOS, and there is no room for a piece; raise it to 3 or more",
-    )
-
-
-def _check_infilling(run: Any, field: str) -> None:
-    objective = run.objective
-    if not objective.fim_rate:
-        return
-    check(
-        run.tgt.codec in PARTS,
-        f"tgt.codec={run.tgt.codec!r}: objective.fim_rate={objective.fim_rate} cuts texts "
-        f"anywhere, also within words; choose {either(PARTS)}",
-    )
-    check(
-        objective.window >= _FIM_WINDOW,
-        f"objective.window={objective.window}: a rearranged window has three sentinels and EOS; "
-        f"raise it to {_FIM_WINDOW} or more, or set objective.fim_rate=0",
     )
 
 
@@ -70,7 +43,6 @@ def check_word_labels(run: Any, field: str = "objective.name") -> None:
 
 
 _WINDOW = ("window", "document")
-_FIM_WINDOW = 8  # pieces, so that at least as many are text as are not
 _PAIR = 5, "BOS and two segments of a piece and EOS"
 _READERS = "encoder", "perceiver", "factorised_encoder", "elmo", "decoder"
 _CONTINUES = "predicts the rest of a text from its first part"
@@ -94,7 +66,7 @@ OBJECTIVES = {
         architectures=("decoder",),
         text=True,
         reads=(*_WINDOW, "fim_rate", "fim_spm_rate"),
-        check=_check_infilling,
+        check=check_infilling,
         prompt="beginning",
         likelihood=True,
         joins=True,
@@ -112,6 +84,22 @@ OBJECTIVES = {
         title="A translator",
         evaluated="run",
         task="translation",
+    ),
+    "chat": Objective(
+        architectures=("decoder",),
+        text=True,
+        lines="conversations",
+        reads=("window", "chat_template"),
+        check=check_chat,
+        least=(2, "a piece that is read and one that is predicted"),
+        mixes=False,
+        prompt="messages",
+        title="A chat model",
+        brief="chat model",
+        evaluated="chat",
+        task="text-generation",
+        counted="in answers, with the piece that ends each",
+        predicts="predicts answers alone",
     ),
     "text_prefix_lm": Objective(
         architectures=("decoder",),
@@ -256,7 +244,7 @@ OBJECTIVES = {
         labels="values",
         lines="numbers",
         senses=True,
-        check=_check_text,
+        check=check_text,
         reads=("window",),
         chooses=False,
         least=(2, "BOS and a piece"),
@@ -271,7 +259,7 @@ OBJECTIVES = {
         architectures=_READERS,
         labels="classes",
         senses=True,
-        check=_check_text,
+        check=check_text,
         reads=("window",),
         least=(2, "BOS and a piece"),
         accuracy=True,

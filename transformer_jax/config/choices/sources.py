@@ -16,6 +16,7 @@ class Source(Record):
     text: whether it can have text, not only what becomes vectors.
     documents: whether its texts can be whole files, for objectives without a source side.
     lines: whether they can be lines.
+    objectives: those that can read its rows, if not any.
     languages: whether its files, columns or generators have the names of languages.
     """
 
@@ -23,6 +24,7 @@ class Source(Record):
     text: bool = True
     documents: bool = False
     lines: bool = True
+    objectives: tuple[str, ...] = ()
     languages: bool = False
 
 
@@ -56,6 +58,7 @@ SOURCES = {
     "spelled_numbers": Source(
         made=True, languages=True, reads=("round_numbers",), check=_check_numbers
     ),
+    "number_chats": Source(made=True, objectives=("chat",)),
     "listops": Source(made=True, reads=("example_lengths", "list_depth", "list_arguments")),
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),

@@ -9,6 +9,7 @@ from transformer_jax.config.choices.mixers import ROWS, SOFTMAX, without_scores
 from transformer_jax.config.choices.objectives import OBJECTIVES, check_word_labels
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.searches import OF_VALUES
+from transformer_jax.config.choices.sources import SOURCES
 from transformer_jax.config.metrics import average_count
 from transformer_jax.config.refusals.texts import (
     check_codecs,
@@ -236,6 +237,13 @@ def _check_objective_data(run: Any, name: str) -> None:
         f"data.weights={data.weights}, data.mixing_temperature={data.mixing_temperature}, "
         f"data.mixing_limit={data.mixing_limit}: items of {name} do not record which part they "
         "come from; leave them at their defaults",
+    )
+    source = SOURCES.get(data.source)
+    check(
+        source is None or not source.objectives or objective.kind in source.objectives,
+        f"data.source={data.source!r}: has rows for "
+        f"{either(source.objectives if source else ())}, not for {name}; choose one of these, or "
+        "another source",
     )
     check(
         not data.prefixes or not objective.one_sided,

@@ -86,6 +86,16 @@ class Imported:
         after = [special_of(self).end] if eos else []
         return [before + item.ids + after for item in encodings]
 
+    def named_too(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the pieces of texts alone, in which named pieces are known by their names."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [item.ids for item in encodings]
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The pieces that a text can name."""
+        return {x["content"]: x["id"] for x in self.tokenizer.get("added_tokens") or ()}
+
     @property
     def begins(self) -> list[int]:
         """The pieces that each document begins with.

@@ -1,11 +1,12 @@
 """The codecs of both sides: trained together, and saved beside the checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
-from transformer_jax.base.disk import write_bytes
+from transformer_jax.base.disk import write_bytes, write_text
 from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import Experiment, SourceConfig, TokenizerConfig
 from transformer_jax.config.choices.codecs import CODECS as KNOWN
 from transformer_jax.config.choices.codecs import SIZED
@@ -13,7 +14,8 @@ from transformer_jax.config.registry import found_in, pick
 from transformer_jax.data import codecs as here
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import imported, letters, utf8
-from transformer_jax.data.codecs.codec import Codec, Kind
+from transformer_jax.data.codecs.chat import FILE, ChatTemplate
+from transformer_jax.data.codecs.codec import Codec, Kind, special_of
 from transformer_jax.data.texts import joined
 
 _FOUND = found_in(here, besides=__name__)
@@ -30,11 +32,29 @@ Names = tuple[str, str]  # of the source side's codec and the target side's
 SUBWORDS: Names = ("subwords", "subwords")
 
 
-class TokenizerPair(NamedTuple):
-    """The source side's codec and the target side's; the same object when joint."""
+@dataclass(frozen=True)
+class TokenizerPair:
+    """The source side's codec and the target side's; the same object when joint. Iteration yields
+    both. `template` makes texts of conversations, if the model reads any.
+    """
 
     src: Codec
     tgt: Codec
+    template: ChatTemplate | None = None
+
+    def __iter__(self) -> Iterator[Codec]:
+        yield self.src
+        yield self.tgt
+
+    def special(self, chats: bool) -> Special:
+        """Return the ids that delimit texts of the target side; if these are answers in chats, they
+        end with what the template ends them with.
+        """
+        special = special_of(self.tgt)
+        if not chats:
+            return special
+        assert self.template is not None
+        return special._replace(eos=self.template.end(self.tgt))
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -53,12 +73,15 @@ class TokenizerPair(NamedTuple):
 
     @property
     def digest(self) -> str:
-        return f"{self.src.digest}{self.tgt.digest}"
+        template = "" if self.template is None else self.template.digest
+        return f"{self.src.digest}{self.tgt.digest}{template}"
 
     def save(self, directory: Path) -> None:
         """Write one shared file, or one for each side: tokenizer.model, or tokenizer.src.model and
-        tokenizer.tgt.model.
+        tokenizer.tgt.model; and the chat template, if there is one.
         """
+        if self.template is not None:
+            write_text(directory / FILE, self.template.source)
         for name, codec in zip(_file_names(self.joint, *self), self, strict=True):
             write_bytes(directory / name, codec.model)
 
@@ -72,8 +95,9 @@ class TokenizerPair(NamedTuple):
         kinds = [kind_named(name) for name in codecs]
         names = _file_names(joint, *(kind.codec for kind in kinds))
         loaded = {name: _load(directory / name, kinds[i]) for i, name in enumerate(names)}
-        pair = cls(*(loaded[name] for name in names))
-        return cls.shared(pair.src) if pair.src is pair.tgt else pair
+        pair = cls(loaded[names[0]], loaded[names[-1]])
+        pair = cls.shared(pair.src) if pair.src is pair.tgt else pair
+        return replace(pair, template=ChatTemplate.beside(directory))
 
 
 def _file_names(joint: bool, src: type[Codec] | Codec, tgt: type[Codec] | Codec) -> Names:

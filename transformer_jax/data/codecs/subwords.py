@@ -70,6 +70,11 @@ class Subwords:
             return [self._pieces.encode(text, add_bos=bos, add_eos=eos) for text in texts]
         return self._pieces.encode(list(texts), add_bos=bos, add_eos=eos, num_threads=self.threads)
 
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The pieces that are never split or merged."""
+        return {piece: number for number, piece in self._symbols.items()}
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text before the first EOS, on one line like every text it encodes."""
         named = set(self.special.values()) - {UNK}

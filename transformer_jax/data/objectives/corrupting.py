@@ -6,7 +6,7 @@ import numpy as np
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.config.choices.objectives import SENTINEL
+from transformer_jax.config.choices.texts import SENTINEL
 from transformer_jax.data.batches.batch import (
     Batch,
     Placement,

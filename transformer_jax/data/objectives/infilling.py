@@ -12,7 +12,7 @@ from transformer_jax.base.vocabulary import Special
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.config.bounds import either
 from transformer_jax.config.choices.codecs import PARTS
-from transformer_jax.config.choices.objectives import FIM_PIECES
+from transformer_jax.config.choices.texts import FIM_PIECES
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw, uniform
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.data.sources.rows import BYTES, ROWS, Block, Column, extra, listed
+from transformer_jax.data.sources.rows import BYTES, ROWS, WHOLE, Block, Column, extra, listed
 
 _SAVED = "state.json"  # in the folder of a saved data set
 _SPLITS = "dataset_dict.json"  # in that of several, one for each split
@@ -26,7 +26,8 @@ def parquet(path: Path, columns: Sequence[Column]) -> Iterator[Block]:
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
             size = about.total_byte_size // max(about.num_rows, 1)
-            for batch in file.iter_batches(_rows_of(size), [group], sorted(names)):
+            chosen = None if WHOLE in names else sorted(names)
+            for batch in file.iter_batches(_rows_of(size), [group], chosen):
                 yield _block(path, batch, columns, routes, number)
                 number += batch.num_rows
 
@@ -128,6 +129,8 @@ def _route(kind: Any, name: str) -> list[str] | None:
     fields = _fields(kind)
     if name in fields:
         return [name]
+    if name == WHOLE:
+        return []
     head, _, rest = name.partition(".")
     if not rest or head not in fields:
         return None
@@ -148,7 +151,11 @@ def _block(
 ) -> Block:
     compute = extra("pyarrow.compute", path)
     values = []
-    for column, (head, *inner) in zip(columns, routes, strict=True):
+    for column, route in zip(columns, routes, strict=True):
+        if not route:
+            values.append(batch.to_pylist())
+            continue
+        head, *inner = route
         array = batch.column(head)
         if inner:
             array = compute.struct_field(array, inner)

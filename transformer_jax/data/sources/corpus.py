@@ -12,6 +12,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.choices.sources import SOURCES as RECORDS
 from transformer_jax.config.registry import pick
+from transformer_jax.data.conversations import check_conversations
 from transformer_jax.data.sources import (
     array_files,
     chains,
@@ -22,6 +23,7 @@ from transformer_jax.data.sources import (
     labelled,
     listops,
     moving_digits,
+    number_chats,
     series_files,
     spelled_numbers,
     standard_library,
@@ -87,6 +89,8 @@ def load(
         )
     if whole_files and not RECORDS[config.source].made:
         source = text_files.documents
+    if objective.record.lines == "conversations" and config.source == "text":
+        source = text_files.conversations
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
     src, tgt, sizes = _joined(config, split, source)
@@ -95,6 +99,11 @@ def load(
     if objective.one_sided:
         if not any(map(len, tgt)):
             raise UserError(f"{place}: contains no text")
+        rows = objective.record.lines == "conversations"
+        checked(
+            objective, src, tgt,
+            lambda number, side: text_files.place(config, split, number, side, rows),
+        )  # fmt: skip
         # The hash of whole files has always been without their ends.
         return Corpus((), tgt, fingerprint(tgt, breaks=not whole_files), sizes)
     if not len(src):
@@ -156,6 +165,11 @@ def _numbers(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[s
     return tgt
 
 
+def _conversations(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
+    check_conversations(tgt, lambda number: place(number, False))
+    return tgt
+
+
 def _questions(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
     return located(src, tgt, lambda number: place(number, True))
 
@@ -163,6 +177,7 @@ def _questions(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence
 # By what the record of an objective says of its lines.
 LINES: dict[str, Callable[..., Sequence[str]]] = {
     "words": _words, "texts": _texts, "numbers": _numbers, "questions": _questions,
+    "conversations": _conversations,
 }  # fmt: skip
 
 
@@ -195,6 +210,7 @@ SOURCES: dict[str, Source] = {
     "text": text_files.load,
     "tfds": tfds.load,
     "spelled_numbers": spelled_numbers.load,
+    "number_chats": number_chats.load,
     "listops": listops.load,
     "copying": copying.load,
     "chess": chess_positions.load,

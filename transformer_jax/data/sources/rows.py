@@ -26,9 +26,12 @@ _MARK = b"\xef\xbb\xbf"
 _NAMED = 20  # columns listed in a message
 
 
+WHOLE = "."  # the name of a whole row, as an object
+
+
 class Column(NamedTuple):
     """A column that is wanted: its side, "source" or "target", and its name. In a name, dots lead
-    to a value inside others, unless a column is called just that.
+    to a value inside others, unless a column is called just that; "." is the whole row.
     """
 
     side: str
@@ -178,6 +181,8 @@ def inside(row: Mapping[str, Any], name: str) -> Any:
     """
     if name in row:
         return row[name]
+    if name == WHOLE:
+        return row
     head, _, rest = name.partition(".")
     if rest and isinstance(row.get(head), dict):
         return inside(row[head], rest)
@@ -203,6 +208,7 @@ def separated(path: Path, columns: Sequence[Column], separator: str) -> Iterator
     rows = _quoted(path) if separator == "," else _unquoted(path, separator)
     places: list[int] | None = None
     width, header = 0, "the first row"
+    names: list[str] = []
     if all(column.name.isdecimal() for column in columns):
         places = [int(column.name) - 1 for column in columns]
     numbers: list[int] = []
@@ -212,10 +218,11 @@ def separated(path: Path, columns: Sequence[Column], separator: str) -> Iterator
         if not width:
             width = len(row)
             if places is None:
-                places, header = (
-                    [_place(path, number, row, column) for column in columns],
-                    "the header",
-                )
+                names, header = row, "the header"
+                places = [
+                    -1 if column.name == WHOLE else _place(path, number, row, column)
+                    for column in columns
+                ]
                 continue
             for place, column in zip(places, columns, strict=True):
                 if not 0 <= place < width:
@@ -230,8 +237,9 @@ def separated(path: Path, columns: Sequence[Column], separator: str) -> Iterator
             )
         numbers.append(number)
         for texts, place in zip(values, places or (), strict=True):
-            texts.append(row[place])
-            size += len(row[place])
+            whole = place < 0
+            texts.append(dict(zip(names, row, strict=True)) if whole else row[place])
+            size += sum(map(len, row)) if whole else len(row[place])
         if len(numbers) == ROWS or size > BYTES:
             yield Block(numbers, values)
             numbers, values, size = [], [[] for _ in columns], 0

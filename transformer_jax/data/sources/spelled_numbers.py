@@ -35,7 +35,7 @@ def load(config: DataConfig, split: str) -> tuple[Sequence[str], Sequence[str]]:
         src, tgt = (Spelled(drawn, part, language) for language in languages)
         return src, tgt
     numbers = draw(*drawn)[part]
-    sides = ([_spell(int(n), language) for n in numbers] for language in languages)
+    sides = ([spell(int(n), language) for n in numbers] for language in languages)
     return next(sides), next(sides)
 
 
@@ -53,7 +53,7 @@ class Spelled(Texts):
     made = True
 
     def __init__(self, drawn: Drawn, split: int, language: str) -> None:
-        _spell(0, language)  # raises now if the language is unknown
+        spell(0, language)  # raises now if the language is unknown
         self._drawn, self._split, self._language = drawn, split, language
         self._range = range(drawn.sizes[split])
 
@@ -76,7 +76,7 @@ class Spelled(Texts):
 
     def between(self, start: int, stop: int) -> list[str]:
         """See Texts."""
-        return [_spell(n, self._language) for n in self._numbers[start:stop].tolist()]
+        return [spell(n, self._language) for n in self._numbers[start:stop].tolist()]
 
     def part(self, start: int, stop: int) -> "Spelled":
         """See Texts."""
@@ -120,7 +120,12 @@ def draw(sizes: tuple[int, ...], below: int, round_numbers: float = 0.0) -> list
     return np.split(numbers, np.cumsum(sizes)[:-1])
 
 
-def _spell(number: int, language: str) -> str:
+def spell(number: int, language: str) -> str:
+    """Return a number in words.
+
+    Raises:
+      UserError: if num2words does not know the language.
+    """
     from num2words import num2words
 
     try:

@@ -6,6 +6,7 @@ cache, where each can be read on demand; every value is checked on the way.
 
 import glob
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -100,6 +101,8 @@ class Table:
     breaks: whether texts keep their line breaks; otherwise each becomes a space, as lines of the
       two sides belong together.
     numbers: whether the target side may be a number or a truth value, such as a class.
+    objects: whether each row becomes one text, of JSON: that of its column, or of an object with
+      "prompt" and "completion", if there are two.
     """
 
     files: Sequence[Path]
@@ -107,6 +110,7 @@ class Table:
     whole: bool = False
     breaks: bool = False
     numbers: bool = False
+    objects: bool = False
 
     def texts(self) -> list[Sequence[str]]:
         """Return the texts of each column; those of large files stay on disk.
@@ -124,7 +128,7 @@ class Table:
 
     def _held(self) -> list[list[str]] | None:
         """Return the texts in memory, or None if they turn out to be too large."""
-        columns: list[list[str]] = [[] for _ in self.columns]
+        columns: list[list[str]] = [[] for _ in self._sides]
         size = 0
         for block in self._read(self.files):
             size += sum(len(text) for texts in block for text in texts)
@@ -133,6 +137,11 @@ class Table:
             for held, texts in zip(columns, block, strict=True):
                 held += texts
         return columns
+
+    @property
+    def _sides(self) -> list[str]:
+        """The sides of the texts that come of a row."""
+        return ["target"] if self.objects else [column.side for column in self.columns]
 
     def spans(self) -> Iterator[Span]:
         """Yield where the texts are, some at a time."""
@@ -174,8 +183,21 @@ class Table:
         """Yield the texts of each column, a block at a time."""
         for path in files:
             for block in self._format(path).read(path, self.columns):
+                if self.objects:
+                    yield [self._objects(path, block)]
+                    continue
                 sides = zip(self.columns, block.columns, strict=True)
                 yield [self._checked(path, block, *side) for side in sides]
+
+    def _objects(self, path: Path, block: Block) -> list[str]:
+        """Return the values of a row as JSON; text is taken to be JSON already."""
+        values = block.columns[0]
+        if len(block.columns) > 1:
+            pairs = zip(*block.columns, strict=True)
+            values = [{"prompt": prompt, "completion": said} for prompt, said in pairs]
+        texts = [x if isinstance(x, str) else json.dumps(x, ensure_ascii=False, default=str)
+                 for x in values]  # fmt: skip
+        return self._encodable(path, block, self.columns[0], texts)
 
     def _checked(self, path: Path, block: Block, column: Column, values: list) -> list[str]:
         """Return the values of a column as texts."""
@@ -193,8 +215,12 @@ class Table:
         together = "".join(values)
         if not self.breaks and ("\n" in together or "\r" in together):
             values = [rows.one_line(value) for value in values]
+        return self._encodable(path, block, column, values)
+
+    def _encodable(self, path: Path, block: Block, column: Column, values: list) -> list[str]:
+        """Return texts that have been checked to be Unicode."""
         try:
-            together.encode()
+            "".join(values).encode()
         except UnicodeEncodeError:
             place = next(i for i, value in enumerate(values) if not _encodable(value))
             raise UserError(
@@ -210,10 +236,11 @@ class Table:
         described = [
             (str(path.resolve()), *stamp) for path, stamp in zip(files, stamps, strict=True)
         ]
-        key = repr((_FORMAT, described, self.columns, self.whole, self.breaks, self.numbers))
+        key = repr((_FORMAT, described, self.columns, self.whole, self.breaks, self.numbers,
+                    *(("objects",) if self.objects else ())))  # fmt: skip
         name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
         folder = cache_dir() / "rows"
-        copies = [Copy(folder / f"{name}.{column.side}.txt") for column in self.columns]
+        copies = [Copy(folder / f"{name}.{side}.txt") for side in self._sides]
         if not all(copy.intact() for copy in copies):
             with writing(f"the texts of {files[0]}", folder):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
 from transformer_jax.data.sources.files import names_in, read_parallel, read_text
 from transformer_jax.data.sources.lines import lines_of
-from transformer_jax.data.sources.rows import Column
+from transformer_jax.data.sources.rows import WHOLE, Column
 from transformer_jax.data.sources.tables import Span, Table, files_of, has_columns
 from transformer_jax.data.texts import joined
 
@@ -48,21 +48,52 @@ def documents(config: DataConfig, split: str) -> tuple[list[str], Sequence[str]]
     return [], joined(texts)
 
 
-def place(config: DataConfig, split: str, number: int, source: bool) -> str:
-    """Return the file and line of one side of a pair."""
+def conversations(config: DataConfig, split: str) -> tuple[list[str], Sequence[str]]:
+    """Return each row of the files of a split as JSON, and no sources.
+
+    Raises:
+      UserError: if a file is missing or unreadable, or has no columns.
+      DiskError: if the cache cannot be written.
+    """
+    directory, named = user_path(config.directory or "."), config.named("columns")
+    columns = [Column("target", named.get("target", WHOLE))]
+    if "source" in named:
+        columns.insert(0, Column("source", named["source"]))
+    texts: list[Sequence[str]] = []
+    for part in getattr(config, split):
+        files = _files(config, split, part)
+        plain = [name for name in files or [part] if not has_columns(str(name))]
+        if plain:
+            raise UserError(
+                f"config.data.{split}={part!r}: {plain[0]} has no columns, and conversations are "
+                f"rows; name files such as conversations.jsonl in {directory.absolute()}"
+            )
+        assert files is not None
+        texts += Table(files, columns, objects=True).texts()
+    return [], joined(texts)
+
+
+def place(
+    config: DataConfig, split: str, number: int, source: bool, whole_rows: bool = False
+) -> str:
+    """Return the file and line of one side of a pair, or of a text that is a whole row."""
     for part in getattr(config, split) if config.source == "text" else ():
-        for numbers, named in _spans(config, split, part, source):
+        for numbers, named in _spans(config, split, part, source, whole_rows):
             if number <= len(numbers):
                 return named(numbers[number - 1])
             number -= len(numbers)
     return f"config.data.{split}={getattr(config, split)}: pair {number}"
 
 
-def _spans(config: DataConfig, split: str, part: str, source: bool) -> Iterator[Span]:
+def _spans(
+    config: DataConfig, split: str, part: str, source: bool, whole_rows: bool
+) -> Iterator[Span]:
     """Yield where the texts of one side of a part are."""
-    table = _table(config, split, part, one_sided=True)  # rows are those of any column
-    if table is not None:
-        yield from table.spans()
+    files = _files(config, split, part)
+    if files is not None:
+        named = config.named("columns").get("target", config.target_language)
+        column = WHOLE if whole_rows else named
+        yield from Table(files, [Column("target", column)]).spans()  # rows are those of any column
         return
     language = config.source_language if source else config.target_language
     path = _find(config, split, f"{part}.{language}")
@@ -91,6 +122,18 @@ def _table(
     """Return the columns of the files that a part names, or None if it is the beginning of names of
     files with one side each.
     """
+    files = _files(config, split, part)
+    if files is None:
+        return None
+    named = config.named("columns")
+    columns = [Column("target", named.get("target", config.target_language))]
+    if not one_sided:
+        columns.insert(0, Column("source", named.get("source", config.source_language)))
+    return Table(files, columns, whole, breaks=one_sided, numbers=labels)
+
+
+def _files(config: DataConfig, split: str, part: str) -> Sequence[Path] | None:
+    """Return the files with columns that a part names, or None; see `_table`."""
     directory = user_path(config.directory or ".")
     sides = (config.source_language, config.target_language)
     names = (f"{part}.{side}{packed}" for side in sides for packed in ("", ".gz"))
@@ -105,11 +148,7 @@ def _table(
             "--config.data.directory"
             + (f". Get them with: {config.how_to_get}" if config.how_to_get else "")
         )
-    named = config.named("columns")
-    columns = [Column("target", named.get("target", config.target_language))]
-    if not one_sided:
-        columns.insert(0, Column("source", named.get("source", config.source_language)))
-    return Table(files, columns, whole, breaks=one_sided, numbers=labels)
+    return files
 
 
 def _find(config: DataConfig, split: str, name: str) -> Path:

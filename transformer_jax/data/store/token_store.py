@@ -14,7 +14,7 @@ from transformer_jax.base.progress import LineProgress
 from transformer_jax.base.vocabulary import OURS, Special
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batches.batch import Ragged
-from transformer_jax.data.codecs.codec import VectorCodec, special_of
+from transformer_jax.data.codecs.codec import VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.sources import Corpus
@@ -73,8 +73,9 @@ class Frame(NamedTuple):
     bos: bool = False
     eos: bool = True
     # How a line of the source side is cut into sequences: not at all, into its words, into its two
-    # texts, or into a question and the words and signs of its context.
-    cut: Literal["line", "words", "texts", "questions"] = "line"
+    # texts, or into a question and the words and signs of its context. "turns": a line of the
+    # target side is a conversation, whose predicted pieces are stored as ~id.
+    cut: Literal["line", "words", "texts", "questions", "turns"] = "line"
 
 
 def open_store(
@@ -115,7 +116,7 @@ def open_store(
                     _write(corpus, tokenizers, directory, sampling, frame, processes)
                     store = _read(directory, tokenizers)
         assert store is not None, f"{directory} is unreadable just after it was written"
-    return TokenStore(store.src, store.tgt, special_of(tokenizers.tgt))
+    return TokenStore(store.src, store.tgt, tokenizers.special(frame.cut == "turns"))
 
 
 def _need(corpus: Corpus) -> int:
@@ -142,7 +143,7 @@ def _write(
     partial.mkdir(exist_ok=True)
     src: Sequence = corpus.src
     try:
-        if frame.cut != "line":
+        if frame.cut in CUTS:
             src = [part for line in src for part in CUTS[frame.cut](line)]
         times = 1 if sampling is None else sampling.times
         with ExitStack() as stack:
@@ -186,8 +187,12 @@ def _encoders(
         dropout = None
         if sampling is not None:  # the sides draw different numbers
             dropout = sampling.rate, 2 * sampling.seed + number
-        words = frame.cut != "line" and number == 0
-        yield Encoder(codec, frame.bos, frame.eos, words, dropout)
+        words = frame.cut in CUTS and number == 0
+        template = None
+        if frame.cut == "turns" and number == 1:
+            assert tokenizers.template is not None
+            template = tokenizers.template.source
+        yield Encoder(codec, frame.bos, frame.eos, words, dropout, template)
 
 
 def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:

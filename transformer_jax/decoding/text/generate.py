@@ -12,9 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
-from transformer_jax.config.choices.objectives import FIM_PIECES
-from transformer_jax.data.codecs.codec import Codec, settled, shortened, special_of
-from transformer_jax.data.objectives.infilling import Sentinels
+from transformer_jax.data.codecs.chat import ChatTemplate
+from transformer_jax.data.codecs.codec import Codec, settled
 from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
@@ -22,7 +21,7 @@ from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
 from transformer_jax.decoding.stepper import NO_LIMIT
 from transformer_jax.decoding.text.prompt_cache import PromptCache
-from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts, forbidden
+from transformer_jax.decoding.text.prompts import PROMPTS, Reader, check_prompts, forbidden
 from transformer_jax.decoding.text.searching import (
     Draft,
     check_contiguous,
@@ -73,14 +72,16 @@ class Generator:
         self, model: Model | Sequence[Model], codec: Codec, objective: ObjectiveConfig,
         config: DecodingConfig, n_best: int = 1, devices: Sequence[jax.Device] | None = None,
         draft: Draft | None = None, prompts: Sequence[PromptCache] = (), cut_at: int | None = None,
+        template: ChatTemplate | None = None,
     ) -> None:  # fmt: skip
         check_prompts(objective, config)
         self._prompting = PROMPTS[objective.kind]
+        self.reader = Reader(codec, objective, cut_at, template)
         check_n_best(config, n_best)
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self._codec, self._objective, self.config, self._n_best = codec, objective, config, n_best
         self._cut_at = cut_at
-        self.special = special_of(codec)
+        self.special = self.reader.special
         never = forbidden(codec, objective, config)
         self.search = make_search(
             config, n_best, never, self.special, continues=self._prompting.continued
@@ -97,7 +98,6 @@ class Generator:
                 )
         # An n-gram that must not occur again may be anywhere in what is written.
         alone = not config.competes and not config.no_repeat_ngram
-        self._sentinels = Sentinels.of(codec) if self._prompting.continued else None
         self._slides = self._prompting.continued and alone and self.positions < NO_LIMIT
         arguments = tuple(self.models), config.ensemble, self.mesh
         self.engine = make_engine(*arguments, draft and draft.model)
@@ -112,7 +112,7 @@ class Generator:
         stop: str | Sequence[str] = (),
     ) -> list[list[Generated]]:
         """Return up to n_best texts for each prompt, best first, samples in the order drawn; see
-        `read` for what a prompt may be.
+        `Reader.read` for what a prompt may be.
 
         A text ends with EOS or after `max_tokens` new pieces; None means 256, or as many as the
         model has positions for if its window does not slide. It is cut before the first of the
@@ -125,7 +125,7 @@ class Generator:
             `stop` is empty.
         """
         stop = _stops(stop)
-        read = [self.read(prompt) for prompt in prompts]
+        read = [self.reader.read(prompt) for prompt in prompts]
         wanted = [self._wanted(first + i, len(ids), max_tokens) for i, ids in enumerate(read)]
         sentences = [self._first(ids, i, first, wanted[i]) for i, ids in enumerate(read)]
         continuations: list[list[Generated]] = [[] for _ in prompts]
@@ -158,7 +158,7 @@ class Generator:
           UserError: if several hypotheses are searched; see `generate`.
         """
         stop = _stops(stop)
-        read = self.read(prompt)
+        read = self.reader.read(prompt)
         wanted = self._wanted(number, len(read), max_tokens)
         sentence = self._first(read, 0, number, wanted)
         params = held(self.models, params, self.draft)
@@ -169,44 +169,6 @@ class Generator:
             if parts.ended:
                 return
         yield parts.finish()
-
-    def read(self, prompt: str | Sequence[int]) -> list[int]:
-        """Return what the model reads of a prompt: a text, or its pieces, those of a source with
-        its EOS.
-
-        Raises:
-          UserError: if there are no pieces, or no such ones.
-        """
-        if isinstance(prompt, str):
-            return self._prompting.read(self._codec, prompt, self._objective, self._cut_at)
-        if not prompt:
-            raise UserError("prompt: holds no pieces; give at least one")
-        if min(prompt) < 0 or max(prompt) >= self._codec.size:
-            raise UserError(
-                f"prompt: holds pieces from {min(prompt)} to {max(prompt)}, but the model's are "
-                f"0 to {self._codec.size - 1}; encode it with the model's own tokenizer"
-            )
-        if self._prompting.continued:
-            return [*prompt]
-        most = len(prompt) if self._cut_at is None else self._cut_at
-        return [*shortened([*prompt], most), self.special.begin]
-
-    def gap(self, prefix: str, suffix: str) -> list[int]:
-        """Return what the model reads before it writes the text between two others: the suffix
-        first, if it was trained so (see `Sentinels`).
-
-        Raises:
-          UserError: if it was not trained to.
-        """
-        if self._sentinels is None:
-            raise UserError(
-                f"suffix={suffix[:40]!r}: the tokenizer has no pieces {', '.join(FIM_PIECES)}; "
-                "train a language model with objective.fim_rate=0.5, or leave the suffix out"
-            )
-        (begins,) = self._codec.encode([""], bos=self._objective.prompts_begin, eos=False)
-        before, after = self._codec.encode([prefix, suffix], eos=False)
-        suffix_first = self._objective.fim_rate > 0 and self._objective.fim_spm_rate > 0
-        return [*begins, *self._sentinels.before_middle(before, after, suffix_first)]
 
     def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
         """Return the search's Sentence for a prompt, given the pieces read."""
@@ -242,7 +204,10 @@ class Generator:
         config = dataclasses.replace(self.config, **one)
         arguments = self.models, self._codec, self._objective, config
         devices = list(self.mesh.devices.flat)
-        again = Generator(*arguments, devices=devices, draft=self.draft, cut_at=self._cut_at)
+        again = Generator(
+            *arguments, devices=devices, draft=self.draft, cut_at=self._cut_at,
+            template=self.reader.template,
+        )  # fmt: skip
         again.acceptance = self.acceptance
         return again
 
@@ -300,8 +265,9 @@ class Generator:
         """Return the pieces of the text shown: without the prompt, if it has a gap that is filled;
         an EOS in a prompt does not end it.
         """
-        filled = self._sentinels is not None and self._sentinels.middle in read
-        pieces = [*read, *ids] if self._prompting.continued and not filled else ids
+        filled = self.reader.fills(read)
+        shown = self._prompting.continued and self._prompting.shown and not filled
+        pieces = [*read, *ids] if shown else ids
         return [piece for piece in pieces if piece != self.special.eos]
 
     def limit(self, number: int, length: int, max_tokens: int | None) -> int:

@@ -1,14 +1,19 @@
 """What a model reads of a prompt before it writes, and which models take prompts."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
-from transformer_jax.config.choices.objectives import FIM_PIECES, OBJECTIVES
+from transformer_jax.config.choices.objectives import OBJECTIVES
+from transformer_jax.config.choices.texts import FIM_PIECES
+from transformer_jax.data.codecs.chat import ChatTemplate
 from transformer_jax.data.codecs.codec import Codec, shortened, special_of, symbols_of
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.conversations import messages_of
+from transformer_jax.data.objectives.infilling import Sentinels
 
 
 def _continued(
@@ -58,9 +63,10 @@ class Prompting(NamedTuple):
     """How a model is prompted."""
 
     # What it reads before it writes; of a source, at most the given number of pieces. The last
-    # piece is not yet in the cache.
-    read: Callable[[Codec, str, ObjectiveConfig, int | None], list[int]]
-    continued: bool  # its output continues the prompt, and is shown after it
+    # piece is not yet in the cache. None: a chat template makes it of a message.
+    read: Callable[[Codec, str, ObjectiveConfig, int | None], list[int]] | None
+    continued: bool  # its output continues the prompt
+    shown: bool = True  # if so: and is shown after it
 
 
 # By what the record of an objective says of its prompts.
@@ -68,8 +74,82 @@ PROMPTINGS = {
     "beginning": Prompting(_continued, continued=True),
     "source": Prompting(_answered, continued=False),
     "gaps": Prompting(_lost, continued=False),
+    "messages": Prompting(None, continued=True, shown=False),
 }
 PROMPTS = {word: PROMPTINGS[of.prompt] for word, of in OBJECTIVES.items() if of.prompt}
+
+
+class Reader:
+    """What a model with this codec and objective reads before it writes. A source is truncated to
+    `cut_at` pieces; a chat template makes a prompt of messages.
+    """
+
+    def __init__(
+        self, codec: Codec, objective: ObjectiveConfig, cut_at: int | None = None,
+        template: ChatTemplate | None = None,
+    ) -> None:  # fmt: skip
+        self.prompting = PROMPTS[objective.kind]
+        self.codec, self.objective, self.cut_at = codec, objective, cut_at
+        self.template = template
+        self.special = TokenizerPair(codec, codec, template).special(template is not None)
+        self._sentinels = Sentinels.of(codec) if self.prompting.continued else None
+
+    def fills(self, read: Sequence[int]) -> bool:
+        """Return whether what is read asks for the text between two others."""
+        return self._sentinels is not None and self._sentinels.middle in read
+
+    def read(self, prompt: str | Sequence[int]) -> list[int]:
+        """Return what the model reads of a prompt: a text, or its pieces, those of a source with
+        its EOS.
+
+        Raises:
+          UserError: if there are no pieces, or no such ones.
+        """
+        if isinstance(prompt, str):
+            if self.prompting.read is None:
+                return self.asked([{"role": "user", "content": prompt}])
+            return self.prompting.read(self.codec, prompt, self.objective, self.cut_at)
+        if not prompt:
+            raise UserError("prompt: holds no pieces; give at least one")
+        if min(prompt) < 0 or max(prompt) >= self.codec.size:
+            raise UserError(
+                f"prompt: holds pieces from {min(prompt)} to {max(prompt)}, but the model's are "
+                f"0 to {self.codec.size - 1}; encode it with the model's own tokenizer"
+            )
+        if self.prompting.continued:
+            return [*prompt]
+        most = len(prompt) if self.cut_at is None else self.cut_at
+        return [*shortened([*prompt], most), self.special.begin]
+
+    def asked(self, messages: Any, tools: Sequence[Any] | None = None) -> list[int]:
+        """Return what the model reads of a conversation before it answers.
+
+        Raises:
+          UserError: if the messages are malformed, or there is no chat template.
+        """
+        if self.template is None:
+            raise UserError(
+                "messages: this model has no chat template, which would make one prompt of them; "
+                "train with objective.name='chat', or write the prompt yourself"
+            )
+        return self.template.prompt(self.codec, messages_of(messages), tools)
+
+    def gap(self, prefix: str, suffix: str) -> list[int]:
+        """Return what the model reads before it writes the text between two others: the suffix
+        first, if it was trained so (see `Sentinels`).
+
+        Raises:
+          UserError: if it was not trained to.
+        """
+        if self._sentinels is None:
+            raise UserError(
+                f"suffix={suffix[:40]!r}: the tokenizer has no pieces {', '.join(FIM_PIECES)}; "
+                "train a language model with objective.fim_rate=0.5, or leave the suffix out"
+            )
+        (begins,) = self.codec.encode([""], bos=self.objective.prompts_begin, eos=False)
+        before, after = self.codec.encode([prefix, suffix], eos=False)
+        suffix_first = self.objective.fim_rate > 0 and self.objective.fim_spm_rate > 0
+        return [*begins, *self._sentinels.before_middle(before, after, suffix_first)]
 
 
 def forbidden(codec: Codec, objective: ObjectiveConfig, config: DecodingConfig) -> list[int]:

@@ -178,7 +178,11 @@ def pseudo_log_probs(
 def validation_items(loaded: Loaded, texts: Sequence[str]) -> TokenStore:
     """Return the items that some texts are cut into."""
     frame = loaded.task.frame(loaded.objective)
-    encoded = loaded.codecs.tgt.encode(texts, frame.bos, frame.eos)
+    template = loaded.codecs.template if frame.cut == "turns" else None
+    if template is None:
+        encoded = loaded.codecs.tgt.encode(texts, frame.bos, frame.eos)
+    else:
+        encoded = template.encode(loaded.codecs.tgt, texts)
     return loaded.items(Ragged.from_lists([]), Ragged.from_lists(encoded))
 
 

@@ -233,6 +233,60 @@ async function write() {
   }
 }
 
+// --- conversation ---
+
+const history = [];
+
+function shown(role, text) {
+  const entry = document.createElement("p");
+  entry.className = role;
+  entry.textContent = text;
+  $("messages").append(entry);
+  entry.scrollIntoView({ block: "nearest" });
+  return entry;
+}
+
+async function send() {
+  const text = $("message").value.trim();
+  if (state.asking || !text) return;
+  const asking = state.asking = new AbortController(), model = state.model;
+  const entries = [shown("user", text), shown("assistant", "")], began = performance.now();
+  $("message").value = "";
+  $("send").disabled = true;
+  $("halt").disabled = false;
+  say("Writing …");
+  const messages = [...history, { role: "user", content: text }];
+  let said = "", whole = false;
+  try {
+    const body = { model: model.model, messages, temperature: Number($("warmth").value), stream: true };
+    for await (const found of events(await ask("v1/chat/completions", body, asking.signal))) {
+      if (found.error) throw Object.assign(new Error(found.error.message), { status: 500 });
+      for (const choice of found.choices) said += choice.delta.content || "";
+      entries[1].textContent = said;
+    }
+    whole = true;
+    say(`${((performance.now() - began) / 1000).toFixed(2)} s`);
+  } catch (error) {
+    if (error.name === "AbortError") { whole = true; say("Stopped."); } else failed(error);
+  } finally {
+    // A message without an answer would stand before another message: it is given back instead.
+    if (whole) history.push(messages.at(-1), { role: "assistant", content: said });
+    else { entries.forEach((entry) => entry.remove()); $("message").value = text; }
+    state.asking = null;
+    $("send").disabled = false;
+    $("halt").disabled = true;
+    $("message").focus();
+  }
+}
+
+function anew() {
+  if (state.asking) state.asking.abort();
+  history.length = 0;
+  $("messages").replaceChildren();
+  say("");
+  $("message").focus();
+}
+
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
@@ -241,7 +295,7 @@ async function* events(response) {
     if (done) return;
     const parts = (held + value).split("\n\n");
     held = parts.pop();
-    for (const part of parts) yield JSON.parse(part.slice(6));
+    for (const part of parts) if (part !== "data: [DONE]") yield JSON.parse(part.slice(6));
   }
 }
 
@@ -263,6 +317,10 @@ function begin(model) {
     typed();
   } else if (!model.generates) {
     $("about").textContent = `This model (${model.verb}) has no page: send texts or files to /api/predict`;
+  } else if (model.chats) {
+    $("about").textContent = "Chat model";
+    $("chat").hidden = false;
+    $("message").focus();
   } else {
     $("about").textContent = "Language model";
     const { tokens, positions } = model.limits;
@@ -297,6 +355,14 @@ $("prompt").addEventListener("input", () => grow($("prompt")));
 $("temperature").addEventListener("input", () => { $("degrees").textContent = Number($("temperature").value).toFixed(1); });
 $("go").addEventListener("click", write);
 $("stop").addEventListener("click", () => state.asking && state.asking.abort());
+$("warmth").addEventListener("input", () => { $("warmth-degrees").textContent = Number($("warmth").value).toFixed(1); });
+$("send").addEventListener("click", send);
+$("halt").addEventListener("click", () => state.asking && state.asking.abort());
+$("anew").addEventListener("click", anew);
+$("message").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
+  if (event.key === "Escape" && state.asking) state.asking.abort();
+});
 document.addEventListener("keydown", (event) => {
   if ($("generation").hidden) return;
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();

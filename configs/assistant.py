@@ -1,0 +1,60 @@
+"""A small assistant that reads, writes, adds and compares numbers in words.
+
+    python train.py --config=configs/assistant.py:pretrained --config.data.directory=DIR
+    python train.py --config=configs/assistant.py
+    transformer-jax chat --workdir=runs/assistant
+
+The variant `pretrained` is a language model of bytes, with 4 layers of width 192, on the paragraphs
+of DIR/train.en. The assistant is fine-tuned from it on generated conversations.
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.config.convert import door
+
+VARIANTS = ("tuned", "pretrained")
+
+
+def get_config(variant: str = "tuned"):
+    """Return the experiment of one of VARIANTS."""
+    if variant not in VARIANTS:
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(VARIANTS)}")
+    c = door(Experiment())
+    c.model.architecture = "decoder"
+    c.model.num_decoder_layers = 4
+    c.model.num_heads = 4
+    c.model.d_model = 192
+    c.model.d_ff = 768
+    c.model.residual = "pre_norm"
+    c.model.positions = "none"
+    c.model.relative_positions = "rope"
+    c.model.dropout_rate = 0.0
+    c.tgt.codec = "bytes"
+    c.objective.window = 256
+    c.data.max_length = 256
+    c.data.tokens_per_batch = 4096
+    c.data.batching = "pack"
+    c.data.rows_divisible_by = 1
+    c.optimizer.algorithm = "muon"
+    c.optimizer.schedule = "linear"
+    c.optimizer.learning_rate = 3e-3
+    c.optimizer.warmup_steps = 100
+    c.optimizer.clip_norm = 1.0
+    c.training.label_smoothing = 0.0
+    c.evaluation.bleu_sentences = 0
+    c.checkpoint.best_by = "loss"
+    if variant == "pretrained":
+        c.objective.name = "language_model"
+        c.objective.document = "joined"
+        c.data.target_language = "en"
+        c.training.steps = 1000
+        c.evaluation.every_steps = c.checkpoint.every_steps = 250
+    else:
+        c.objective.name = "chat"
+        c.data.source = "number_chats"
+        c.data.num_examples = (20_000, 500, 1000)
+        c.data.max_number = 1000
+        c.init.source = "runs/assistant-pretrained"
+        c.init.tokenizer = False  # which gets the pieces of the chat template
+        c.training.steps = 2000
+        c.evaluation.every_steps = c.checkpoint.every_steps = 250
+    return c

@@ -1,0 +1,107 @@
+"""The pieces of a conversation that a chat template has made one text of."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.imported import LEAD, Imported
+
+
+class Rendered(NamedTuple):
+    """A conversation as one text."""
+
+    text: str
+    answers: list[tuple[int, int]]  # where what is predicted begins and ends
+    contents: list[tuple[int, int]]  # where messages may not be read as the template's own pieces
+
+
+class Named(NamedTuple):
+    """The pieces of a codec that have names, which no text has: <|im_end|>, EOS."""
+
+    ids: Mapping[str, int]
+    pattern: re.Pattern[str]
+
+    @classmethod
+    def of(cls, codec: Codec) -> "Named":
+        """Return those of a codec."""
+        special = {name: number for name, number in codec.special.items() if name != LEAD}
+        ids = dict(zip(codec.pieces(special.values()), special.values(), strict=True))
+        ids |= getattr(codec, "symbols", {})
+        longest = sorted(ids, key=len, reverse=True)
+        return cls(ids, re.compile("|".join(map(re.escape, longest))))
+
+    def matches(self, text: str) -> Iterator[re.Match[str]]:
+        """Yield where they are in a text."""
+        return self.pattern.finditer(text)
+
+
+def encoded(codec: Codec, several: Sequence[Rendered], at_end: bool = False) -> list[list[int]]:
+    """Return the pieces of texts, with those of answers as in `encode`. The pieces before an
+    answer are those of the prompt that it is written after. `at_end`: an answer follows.
+    """
+    named = Named.of(codec)
+    runs: list[str] = []
+    plans: list[list[tuple[int, bool]]] = []  # the number of a run, or a piece ~id
+    encoded: list[list[int] | None] = [
+        _as_one(codec, rendered, at_end) if isinstance(codec, Imported) else None
+        for rendered in several
+    ]
+    for rendered, whole in zip(several, encoded, strict=True):
+        plan: list[tuple[int, bool]] = []
+        for text, piece, predicted in () if whole else _runs(rendered, named):
+            plan.append((len(runs) if piece is None else ~piece, predicted))
+            runs += [text] if piece is None else []
+        plans.append(plan)
+    pieces = codec.encode(runs, eos=False)
+    return [
+        [
+            ~piece if predicted else piece
+            for number, predicted in plan
+            for piece in (pieces[number] if number >= 0 else [~number])
+        ] if whole is None else whole
+        for plan, whole in zip(plans, encoded, strict=True)
+    ]  # fmt: skip
+
+
+def to_end(text: str, begin: int, end: int, named: Named) -> tuple[int, int]:
+    """Return the span of an answer up to its last named piece, or else the one that follows it."""
+    inside = [match.end() for match in named.pattern.finditer(text, begin, end)]
+    behind = named.pattern.match(text, end)
+    return begin, inside[-1] if inside else behind.end() if behind else end
+
+
+def _as_one(codec: Imported, rendered: Rendered, at_end: bool) -> list[int] | None:
+    """Return the pieces as `transformers` makes them, of the text as a whole; None if those before
+    an answer are then not those of its prompt, or a text has a named piece.
+    """
+    if rendered.contents:
+        return None
+    borders = [place for answer in rendered.answers for place in answer]
+    whole = rendered.text[: None if at_end else borders[-1]] if borders else rendered.text
+    ids, *parts = codec.named_too([whole, *(whole[:place] for place in borders)])
+    if any(ids[: len(part)] != part for part in parts):
+        return None
+    sizes = [len(part) for part in parts]
+    for begin, end in zip(sizes[::2], sizes[1::2], strict=True):
+        ids[begin:end] = [~piece for piece in ids[begin:end]]
+    return ids
+
+
+def _runs(rendered: Rendered, named: Named) -> Iterator[tuple[str, int | None, bool]]:
+    """Yield texts without named pieces, and named pieces, each with whether it is predicted. What a
+    message spells like a named piece is cut, so that no tokenizer knows it again.
+    """
+    text, answers, contents = rendered
+    cuts = {0, len(text), *(place for answer in answers for place in answer)}
+    pieces: dict[int, int] = {}  # where each begins
+    for match in named.matches(text):
+        if any(begin <= match.start() < end for begin, end in contents):
+            cuts.add(match.start() + 1)
+        else:
+            cuts |= {match.start(), match.end()}
+            pieces[match.start()] = named.ids[match[0]]
+    for begin, end in pairwise(sorted(cuts)):
+        predicted = any(first <= begin < last for first, last in answers)
+        yield text[begin:end], pieces.get(begin), predicted
