@@ -35,7 +35,7 @@ CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
 OF_PIECES = [name for name, objective in OBJECTIVES.items() if objective.predicts == ("tokens",)]
 # PARTLY predict only some of the pieces; CORRUPTED also predict sentinels and EOS that they read.
 CONTINUED = ["text_prefix_lm", "text_continuation"]
-PARTLY = {"permutation_lm", "masked_lm", "span_corruption", *CONTINUED}
+PARTLY = {"chat", "permutation_lm", "masked_lm", "span_corruption", *CONTINUED}
 CORRUPTED = {"span_corruption", "denoising", "text_continuation"}
 CODEC: Any = SimpleNamespace(
     size=3000, special={**SPECIAL, "mask": 4}, decode=lambda ids: "." if ids[0] % 5 == 0 else "x",
@@ -47,6 +47,8 @@ TEXT = 1000  # the pieces of texts start here
 def counted(lengths, first: int, frame: Frame) -> Ragged:
     """Return texts whose pieces count up from `first`, so that none occurs twice."""
     numbers = np.split(np.arange(first, first + sum(lengths)), np.cumsum(lengths)[:-1])
+    if frame.cut == "turns":  # a piece in three is read, as is the first of each text
+        numbers = [np.where(np.arange(len(text)) % 3 == 0, text, ~text) for text in numbers]
     return Ragged.from_lists([[BOS] * frame.bos + text.tolist() for text in numbers])
 
 
@@ -115,7 +117,7 @@ def predicted(batch: Batch) -> list[int]:
 def once(items: TokenStore, name: str, seen: Counter) -> dict[int, int]:
     """Return {piece: 1} for all pieces, or for those seen if only a part is predicted."""
     ids = items.tgt.ids if len(items.tgt.ids) else items.src.ids
-    every = ids[ids != BOS].tolist()
+    every = np.where(ids < 0, ~ids, ids)[ids != BOS].tolist()
     assert seen, "nothing is predicted"
     return {piece: 1 for piece in every if piece in seen or name not in PARTLY}
 

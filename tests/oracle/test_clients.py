@@ -1,7 +1,7 @@
 """Third-party clients, unmodified, against our server."""
 
 import pytest
-from server.conftest import listening, service_of, translator, writer
+from server.conftest import chatter, listening, service_of, translator, writer
 
 
 @pytest.mark.oracle
@@ -62,3 +62,28 @@ def test_openai():
             client.completions.create(**asked | {"model": "other"})
         with pytest.raises(openai.AuthenticationError):
             openai.OpenAI(base_url=f"{address}v1", api_key="no").models.list()
+
+
+@pytest.mark.oracle
+def test_openai_chats():
+    openai = pytest.importorskip("openai")
+    with listening(service_of(chatter(), key="secret")) as (address, _):
+        client = openai.OpenAI(base_url=f"{address}v1", api_key="secret", max_retries=0)
+        asked = {"model": "tiny", "messages": [{"role": "user", "content": "ab"}], "temperature": 0}
+        wanted = chatter().chat(asked["messages"], 7)
+        found = client.chat.completions.create(**asked, max_completion_tokens=7)
+        assert (found.choices[0].message.content, found.choices[0].message.role) == (
+            wanted, "assistant",
+        )  # fmt: skip
+        parts = [*client.chat.completions.create(**asked, max_tokens=7, stream=True)]
+        assert "".join(part.choices[0].delta.content or "" for part in parts) == wanted
+        assert (parts[0].choices[0].delta.role, parts[-1].choices[0].finish_reason) == (
+            "assistant", "length",
+        )  # fmt: skip
+        for fields, param in (
+            ({"messages": [{"role": "me", "content": "a"}]}, "messages"),
+            ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ):
+            with pytest.raises(openai.BadRequestError) as error:
+                client.chat.completions.create(**asked | fields)
+            assert error.value.param == param

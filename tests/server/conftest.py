@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from tiny import RUN
 
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.config import DataConfig, DecodingConfig
+from transformer_jax.config import DataConfig, DecodingConfig, ObjectiveConfig
+from transformer_jax.data.codecs.chat import ChatTemplate
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.server.app import application
 from transformer_jax.server.model import Served
@@ -44,6 +45,20 @@ def writer() -> TrainedModel:
         RUN, model=model.config, objective=LINES, decoding=decoding
     )  # fmt: skip
     return TrainedModel(experiment, model, params, TokenizerPair(CODEC, CODEC), [3])
+
+
+def chatter() -> TrainedModel:
+    """Return a character-level chat model, whose template marks turns by letters and EOS."""
+    trained = writer()
+    model, _ = made(LINES)
+    objective = ObjectiveConfig(name="chat", window=8)
+    experiment = dataclasses.replace(trained.experiment, objective=objective)
+    template = ChatTemplate(
+        "{% for m in messages %}{{ m.role[0] + m.content + eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}a{% endif %}"
+    )
+    tokenizers = TokenizerPair(CODEC, CODEC, template)
+    return TrainedModel(experiment, model, trained.params, tokenizers, [3])
 
 
 def service_of(trained: TrainedModel, **changes) -> Service:
@@ -114,3 +129,9 @@ def translating(one_device):
 def writing(one_device):
     """A client of a server that continues prompts."""
     yield from served(service_of(writer()))
+
+
+@pytest.fixture(scope="session")
+def chatting(one_device):
+    """A client of a server that chats."""
+    yield from served(service_of(chatter()))

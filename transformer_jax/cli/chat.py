@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     add("--system", metavar="TEXT", help="a message that every conversation begins with")
     add("--max-tokens", type=int, metavar="N", help="at most N pieces in an answer; default: 256")
     add("--sample", action="store_true", help="random answers")
-    add_sampling(parser)
+    add_sampling(parser, several=False)
     arguments, overrides = parser.read(argv)
     greedy = [(f"decoding.{name}", str(value)) for name, value in (ONE | GREEDY).items()]
     options = [*greedy, *overrides, *sampling_of(arguments)]

@@ -96,16 +96,16 @@ def _parser() -> Parser:
     return parser
 
 
-def add_sampling(parser: Parser) -> None:
-    """Add an option for each field of random texts."""
-    for name in SAMPLING:
+def add_sampling(parser: Parser, several: bool = True) -> None:
+    """Add an option for each field of random texts, of which there may be several."""
+    for name in SAMPLING if several else [name for name in SAMPLING if name != "num_samples"]:
         metavar, what = _SAMPLING[name]
         parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
 
 
 def sampling_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     """Return the overrides that these options stand for; none of them is given: none."""
-    options = {name: getattr(arguments, name) for name in SAMPLING}
+    options = {name: getattr(arguments, name, None) for name in SAMPLING}
     fields = [(f"decoding.{name}", value) for name, value in options.items() if value is not None]
     return [("decoding.search", "sample"), *fields] if _samples(arguments) else []
 
@@ -136,7 +136,7 @@ def _with_options(
 
 def _samples(arguments: argparse.Namespace) -> bool:
     """Say whether random texts are asked for."""
-    return arguments.sample or any(getattr(arguments, name) is not None for name in SAMPLING)
+    return arguments.sample or any(getattr(arguments, name, None) is not None for name in SAMPLING)
 
 
 def _stream(arguments: argparse.Namespace, generator: Any, params: Any) -> None:

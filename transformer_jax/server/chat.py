@@ -11,7 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from transformer_jax.base.errors import UserError
+from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.server.http import Refusal, check_texts, read
+from transformer_jax.server.model import Served
 from transformer_jax.server.openai import (
     STOPS,
     Completion,
@@ -111,13 +113,12 @@ async def completions(service: Service, request: Request) -> Response:
     return await answered(service, request, model, asked, [prompt], CHAT)
 
 
-def _prompt(model: Any, asked: Completion, messages: list[dict[str, Any]], number: int) -> Prompt:
+def _prompt(
+    model: Served, asked: Completion, messages: list[dict[str, Any]], number: int
+) -> Prompt:
     n = asked.n or 1
     generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
-    try:
-        ids = generator.reader.asked([_spoken(message) for message in messages])
-    except UserError as error:
-        raise Refusal(400, str(error), param="messages", code="invalid_value") from None
+    ids = prompt_of(generator, messages)
     try:
         asking, read_ids = model.prompting(generator, ids, asked.max_tokens, n, number)
     except UserError as error:
@@ -125,9 +126,23 @@ def _prompt(model: Any, asked: Completion, messages: list[dict[str, Any]], numbe
     return Prompt(generator, asking, read_ids, "", asked.stops())
 
 
-def _spoken(message: dict[str, Any]) -> dict[str, Any]:
+def prompt_of(generator: Generator, messages: Any) -> list[int]:
+    """Return the pieces that an answer to messages follows.
+
+    Raises:
+      Refusal: if the messages are malformed, or the chat template refuses them.
+    """
+    try:
+        spoken = [*map(_spoken, messages)] if isinstance(messages, list) else messages
+        return generator.reader.asked(spoken)
+    except UserError as error:
+        raise Refusal(400, str(error), param="messages", code="invalid_value") from None
+
+
+def _spoken(message: Any) -> Any:
     """Return a message with the role that templates know a developer's by."""
-    return message | {"role": "system"} if message.get("role") == "developer" else message
+    developer = isinstance(message, dict) and message.get("role") == "developer"
+    return message | {"role": "system"} if developer else message
 
 
 def _choice(index: int, text: str, finish: str | None, row: Any) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.server.chat import prompt_of
 from transformer_jax.server.http import Refusal, check_texts, json_response, read
+from transformer_jax.server.model import Served
 from transformer_jax.server.openai import no_template, served
 from transformer_jax.server.service import Service
 
@@ -35,16 +37,23 @@ async def tokenize(service: Service, request: Request) -> Response:
     """Return the tokens of a text. One that spells a special piece, such as </s>, is that piece."""
     asked = await read(request, Tokenize, service.settings)
     model = served(service, asked.model)
+    codec = model.trained.tokenizers.tgt
     if asked.messages is not None:
-        raise no_template()
+        if not model.chats:
+            raise no_template()
+        ids = prompt_of(model.generator({}, 1), asked.messages)
+        return _counted(model, codec, ids, asked)
     if asked.prompt is None:
         raise Refusal(400, "prompt: is missing; give a text", None, "prompt",
                       "missing_required_parameter")  # fmt: skip
     check_texts([asked.prompt], service.settings)
-    codec, objective = model.trained.tokenizers.tgt, model.trained.experiment.objective
-    begins = asked.add_special_tokens is not False and objective.prompts_begin
+    begins = asked.add_special_tokens is not False and model.begins
     named = _special(codec).get(asked.prompt)
     (ids,) = codec.encode([asked.prompt], bos=begins, eos=False) if named is None else [[named]]
+    return _counted(model, codec, ids, asked)
+
+
+def _counted(model: Served, codec: Codec, ids: list[int], asked: Tokenize) -> Response:
     strings = codec.pieces(ids) if asked.return_token_strs else None
     return json_response({"count": len(ids), "max_model_len": model.longest_text, "tokens": ids,
                           "token_strs": strings})  # fmt: skip
