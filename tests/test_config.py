@@ -110,6 +110,9 @@ MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
     "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss",
 }  # fmt: skip
+PREFERENCES = MODEL_OF_LINES | {
+    "objective.name": "prefer", "objective.window": 64, "data.max_length": 128,
+}  # fmt: skip
 CHAT = MODEL_OF_LINES | {"objective.name": "chat"}
 INFILLING = MODEL_OF_LINES | {"tgt.codec": "bytes", "objective.window": 64}
 MODEL_OF_PREFIXES = {"objective.name": "prefix_lm", "model.architecture": "decoder"}
@@ -317,6 +320,8 @@ NEEDS = {
     "objective.fim_rate": INFILLING,
     "objective.fim_spm_rate": INFILLING | {"objective.fim_rate": 0.5},
     "objective.chat_template": CHAT,
+    "objective.preference_loss": PREFERENCES,
+    "objective.preference_beta": PREFERENCES,
     "objective.whole_words": MODEL_OF_MASKS,
     "objective.partial_prediction": MODEL_OF_ORDERS,
     "objective.noise_density": MODEL_OF_SPANS,

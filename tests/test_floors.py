@@ -177,6 +177,7 @@ TABLES = {
     (config.DataConfig, "environment"): "data.environments.ENVIRONMENTS",
     (config.DataConfig, "batching"): "data.batches.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
+    (config.ObjectiveConfig, "preference_loss"): "training.preference_losses.LOSSES",
     (config.ObjectiveConfig, "noise_schedule"): "data.diffusion.NOISE_SCHEDULES",
     (config.ObjectiveConfig, "prediction"): "data.diffusion.PREDICTIONS",
     (config.ObjectiveConfig, "times"): "data.diffusion.TIMES",

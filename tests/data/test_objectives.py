@@ -31,8 +31,12 @@ CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
     "span_corruption": ObjectiveConfig("span_corruption", window=7, noise_density=0.4),
     "denoising": ObjectiveConfig("denoising", window=7, token_deletion_rate=0.2),
 }
-# Classes and pairs of segments are tested in test_reading.py and test_next_sentence.py.
-OF_PIECES = [name for name, objective in OBJECTIVES.items() if objective.predicts == ("tokens",)]
+# Classes, pairs of segments and preferences are tested in test_reading.py, test_next_sentence.py and
+# test_preferences.py.
+OF_PIECES = [
+    name for name, objective in OBJECTIVES.items()
+    if objective.predicts == ("tokens",) and name != "prefer"
+]  # fmt: skip
 # PARTLY predict only some of the pieces; CORRUPTED also predict sentinels and EOS that they read.
 CONTINUED = ["text_prefix_lm", "text_continuation"]
 PARTLY = {"chat", "permutation_lm", "masked_lm", "span_corruption", *CONTINUED}

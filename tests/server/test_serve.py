@@ -66,7 +66,7 @@ class Process:
             )  # fmt: skip
         self.port = int(self.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1])
         if wait:
-            self.wait_for(r" ready\n")
+            self.wait_for(r" ready, compiled in .*\n")
 
     def wait_for(self, pattern: str, seconds: float = 180.0) -> re.Match:
         end = time.monotonic() + seconds

@@ -10,9 +10,10 @@ from typing import Any
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import WORKDIR, Parser
-from transformer_jax.config import ObjectiveConfig
+from transformer_jax.config import Experiment, ObjectiveConfig
+from transformer_jax.data.conversations import compared
 from transformer_jax.data.sources import files
-from transformer_jax.data.sources.rows import Column
+from transformer_jax.data.sources.rows import WHOLE, Column
 from transformer_jax.data.sources.tables import Table, has_columns
 from transformer_jax.runs.workdir import WorkDir
 
@@ -30,7 +31,14 @@ def main(argv: Sequence[str]) -> int:
         "--checkpoint", help="best, last, a step or average:N; default: the config's"
     )
     parser.add_argument("--source", type=Path, help="required unless it is a language model")
-    parser.add_argument("--target", required=True, type=Path, help="line by line")
+    parser.add_argument("--target", type=Path, help="line by line")
+    parser.add_argument(
+        "--preferences", type=Path, metavar="FILE",
+        help="for a chat model, in place of --target: write the rows of this file of preferences\n"
+        "with \"reference\", the log-probabilities of both answers, for objective.name='prefer'",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, metavar="FILE",
+                        help="of --preferences; default: standard output")  # fmt: skip
     parser.add_argument("--per-token", action="store_true", help="JSON lines, piece by piece")
     parser.add_argument(
         "--mutations", metavar="A23G,...",
@@ -39,6 +47,10 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     arguments = parser.parse_args(list(argv))
     experiment = WorkDir(arguments.workdir).experiment()
+    if (arguments.target is None) == (arguments.preferences is None):
+        raise UserError("--target: give this, or --preferences")
+    if arguments.preferences is not None:
+        return _preferences(arguments, experiment)
     if arguments.mutations is not None:
         texts = [[_sequence(arguments.target)]]
     else:
@@ -46,12 +58,7 @@ def main(argv: Sequence[str]) -> int:
     if not any(texts[-1]):
         raise UserError(f"--target={arguments.target}: contains no text; name another file")
 
-    from transformer_jax.api import load
-    from transformer_jax.experiments.process import keep_freed_memory, use_compilation_cache
-
-    use_compilation_cache()
-    keep_freed_memory()
-    trained = load(arguments.workdir, arguments.checkpoint or experiment.evaluation.checkpoint)
+    trained = _loaded(arguments, experiment)
     if arguments.mutations is not None:
         names = arguments.mutations.split(",")
         for name, score in zip(names, trained.mutations(texts[0][0], names), strict=True):
@@ -68,6 +75,33 @@ def main(argv: Sequence[str]) -> int:
             print(f"{score.total:.6f}")
     if scores:
         print(_summary(scores), file=sys.stderr)
+    return 0
+
+
+def _loaded(arguments: argparse.Namespace, experiment: Experiment) -> Any:
+    from transformer_jax.api import load
+    from transformer_jax.experiments.process import keep_freed_memory, use_compilation_cache
+
+    use_compilation_cache()
+    keep_freed_memory()
+    return load(arguments.workdir, arguments.checkpoint or experiment.evaluation.checkpoint)
+
+
+def _preferences(arguments: argparse.Namespace, experiment: Experiment) -> int:
+    """Write rows of preferences with the log-probabilities of both answers."""
+    from transformer_jax.cli.lines import write_to
+    from transformer_jax.decoding.text.preferences import compared_log_probs
+
+    path = arguments.preferences
+    if not has_columns(path.name):
+        raise UserError(f"--preferences={path}: has no columns; name a file such as pairs.jsonl")
+    (texts,) = Table([path], [Column("target", WHOLE)], objects=True).texts()
+    pairs = compared(texts, lambda number: f"{path}: row {number}")
+    rows = compared_log_probs(_loaded(arguments, experiment).loaded, pairs)
+    with write_to(arguments.output) as target:
+        for text, both in zip(texts, rows.tolist(), strict=True):
+            row = json.loads(text) | {"reference": [round(x, 6) for x in both]}
+            print(json.dumps(row, ensure_ascii=False), file=target)
     return 0
 
 

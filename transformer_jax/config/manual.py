@@ -808,6 +808,10 @@ class ObjectiveConfig(Section):
     # data.source="text" a conversation is a row of a file with columns: "messages", each with a
     # "role" and a "content", and perhaps "tools"; or "prompt" and "completion"; data.columns names
     # other columns, "target" for messages, or "source" and "target" for prompts and completions.
+    # "prefer": which of two answers is better; the better one is to become likelier, relative to
+    # the model before this training, init.source. A row has "prompt", "chosen" and "rejected", or
+    # "prompt", "completion" and "label", true if it is desirable; and "reference", see
+    # `transformer-jax score --preferences`.
     # "text_prefix_lm": the rest of each window of a text from its first part, a prefix read in both
     # directions; the split point is drawn anew each epoch. Texts as for language_model.
     # "permutation_lm": some pieces of a text, in a random order, each from all others but those
@@ -846,10 +850,10 @@ class ObjectiveConfig(Section):
     # cloning).
     # "distances": those of all pairs of points of a chain, the target side, from some of them.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "chat", "text_prefix_lm", "permutation_lm",
-        "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption", "denoising",
-        "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs", "forecast",
-        "ctc", "reconstruct", "policy", "diffusion", "decide", "clone", "distances",
+        "translate", "language_model", "prefix_lm", "chat", "prefer", "text_prefix_lm",
+        "permutation_lm", "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption",
+        "denoising", "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs",
+        "forecast", "ctc", "reconstruct", "policy", "diffusion", "decide", "clone", "distances",
     ] = "translate"  # fmt: skip
     # For all but translate, ctc and reconstruct: the most pieces read at a time. Longer documents
     # are cut into consecutive windows. Each but the first begins with the last piece of the one
@@ -879,6 +883,11 @@ class ObjectiveConfig(Section):
     # ends turns with EOS. "source": the template of init.source, of the work directory or of the
     # Hugging Face directory. Or a file with a template of Jinja, in the form of `transformers`.
     chat_template: str = value("chatml", of="objectives")
+    # prefer: "dpo" (Rafailov et al. 2023, arXiv:2305.18290); "ipo", which asks for a fixed margin
+    # (arXiv:2310.12036); "kto", for rows with a label (arXiv:2402.01306)
+    preference_loss: Literal["dpo", "ipo", "kto"] = value("dpo", of="objectives")
+    # prefer: how strongly the model is held to the reference: beta
+    preference_beta: float = above(0.1, 0, 100, of="objectives")
     # permutation_lm: one piece in this many is predicted, K in the paper (section 2.3).
     partial_prediction: int = number(6, 1, 1000, of="objectives")
     # masked_lm, masked_lm_nsp: the share of pieces that are predicted, at least one per window. Of

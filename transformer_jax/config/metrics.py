@@ -79,7 +79,7 @@ TRANSLATION = {
 _GREATER = (
     "accuracy", "legal", "agreement", "precision", "recall", "f1", "pearson", "spearman",
     "next_sentence_accuracy", "return", "success", "return_correlation",
-    "lddt",
+    "lddt", "margin", "reward_chosen", "reward_rejected",
 )  # fmt: skip
 _LESS = (
     "loss", "perplexity", "bits_per_character", "bits_per_byte", "backward_loss",

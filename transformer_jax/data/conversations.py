@@ -115,3 +115,108 @@ def check_conversations(texts: Sequence[str], place: Callable[[int], str]) -> No
                 )
         except UserError as error:
             raise UserError(f"{place(number)}: {error}") from None
+
+
+def conversations_in(text: str) -> list[Conversation]:
+    """Return the conversation that a JSON text holds, or both that it compares."""
+    row = json.loads(text)
+    if isinstance(row, Mapping) and "one" in row:
+        return [*Compared.of(text)[:2]]
+    return [conversation_of(text)]
+
+
+class Compared(NamedTuple):
+    """Two conversations that are compared: with the better and the worse answer; or, if only
+    `desirable` is known of one answer, with it and with the answer to another prompt.
+    """
+
+    one: Conversation
+    other: Conversation
+    # Log-probabilities (nats) of both answers under the reference model; None: not known yet.
+    reference: tuple[float, float] | None = None
+    desirable: bool | None = None
+
+    def as_json(self) -> str:
+        """Return it as JSON, which `of` reads."""
+        row = {
+            "one": self.one.messages, "other": self.other.messages,
+            "reference": self.reference, "desirable": self.desirable,
+        }  # fmt: skip
+        return json.dumps(row, ensure_ascii=False)
+
+    @classmethod
+    def of(cls, text: str) -> "Compared":
+        """Return what JSON says, as `as_json` writes it."""
+        row = json.loads(text)
+        one, other = Conversation(row["one"]), Conversation(row["other"])
+        return cls(one, other, _reference(row["reference"]), row["desirable"])
+
+
+_PREFERENCES = (
+    '{"prompt": "...", "chosen": "...", "rejected": "..."} '
+    'or {"prompt": "...", "completion": "...", "label": true}'
+)
+
+
+def compared(texts: Sequence[str], place: Callable[[int], str]) -> list[Compared]:
+    """Return what rows of preferences compare: JSON objects with "prompt", "chosen" and "rejected",
+    or with "prompt", "completion" and "label", whether the completion is desirable. Each is a text,
+    or a list of messages. "reference" has the log-probabilities of both answers. `place` names a
+    row by its number, from 1.
+
+    Raises:
+      UserError: if a row is malformed; names it.
+    """
+    rows: list[Compared] = []
+    labelled: list[tuple[list[Message], list[Message], bool, Any]] = []
+    for number, text in enumerate(texts, 1):
+        try:
+            row = json.loads(text)
+            if not isinstance(row, Mapping):
+                raise UserError(f"is {row!r:.40}, not an object; write {_PREFERENCES}")
+            before = spoken(row["prompt"], "user", "prompt") if "prompt" in row else []
+            if {"chosen", "rejected"} <= row.keys():
+                one, other = (spoken(row[x], "assistant", x) for x in ("chosen", "rejected"))
+                rows.append(
+                    Compared(
+                        _answered(before, one, "chosen"), _answered(before, other, "rejected"),
+                        _reference(row.get("reference")),
+                    )
+                )  # fmt: skip
+            elif {"prompt", "completion", "label"} <= row.keys():
+                if not isinstance(row["label"], bool):
+                    raise UserError(f"label: is {row['label']!r:.40}; must be true or false")
+                said = spoken(row["completion"], "assistant", "completion")
+                _answered(before, said, "completion")
+                labelled.append((before, said, row["label"], _reference(row.get("reference"))))
+            else:
+                raise UserError(f"has {', '.join(map(repr, row)) or 'nothing'}; write "
+                                f"{_PREFERENCES}")  # fmt: skip
+            if rows and labelled:
+                raise UserError("has a label, and other rows have a worse answer; use one form")
+        except UserError as error:
+            raise UserError(f"{place(number)}: {error}") from None
+    for number, (before, said, label, reference) in enumerate(labelled):
+        _, others, *_ = labelled[(number + 1) % len(labelled)]
+        rows.append(
+            Compared(
+                Conversation([*before, *said]), Conversation([*before, *others]), reference, label
+            )
+        )
+    return rows
+
+
+def _answered(before: list[Message], said: list[Message], name: str) -> Conversation:
+    messages = [*before, *said]
+    if messages[-1]["role"] != "assistant" or len(messages) < 2:
+        raise UserError(f"{name}: must be an answer of the assistant to a message before it")
+    return Conversation(messages)
+
+
+def _reference(value: Any) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    numbers = isinstance(value, list) and [isinstance(x, int | float) for x in value]
+    if numbers != [True, True]:
+        raise UserError(f"reference: is {value!r:.60}, not the log-probabilities of two answers")
+    return float(value[0]), float(value[1])

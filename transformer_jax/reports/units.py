@@ -146,6 +146,10 @@ UNITS: dict[str, dict[str, Unit]] = {
         "f1": _mean(itemgetter("f1"), _percent),
     },
     "chat": {"exact_match": _share(itemgetter("exact_match")), **_losses("")},
+    "preferences": {
+        "accuracy": _share(itemgetter("right")),
+        "margin": _mean(lambda row: row["rewards"][0] - row["rewards"][1]),
+    },
     "values": {
         "mean_squared_error": _mean(_off),
         "pearson": Unit(_both, _pearson), "spearman": Unit(_both, _spearman),

@@ -10,6 +10,7 @@ from transformer_jax.base.vocabulary import PAD
 from transformer_jax.nn.distributions import Bins, Distribution
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training.loss import Sums, loss_sums
+from transformer_jax.training.preference_losses import preference_sums
 
 _IMPOSSIBLE = 5e4  # nats: optax counts 1e5 for each step that no path takes
 
@@ -118,4 +119,6 @@ LOSSES: dict[str, Callable[..., Sums]] = {
     "diffusion": diffusion_sums,
     "action": action_sums,
     "cloned_action": action_sums,
+    "preference": preference_sums,
 }
+OF_TOKENS = {"preference": "tokens"}  # losses of an output with another name

@@ -21,7 +21,7 @@ from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
 from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.moved import Reports, gauges, moved, reports, without_reports
-from transformer_jax.training.other_losses import LOSSES
+from transformer_jax.training.other_losses import LOSSES, OF_TOKENS
 from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
 
@@ -65,7 +65,7 @@ def target_sums(
         outputs = model.outputs(params, batch, keys)
         return {
             name: LOSSES.get(name, cross_entropy)(
-                outputs[name].hidden, outputs[name].head, jnp.asarray(labels), jnp.asarray(weight)
+                *outputs[OF_TOKENS.get(name, name)], jnp.asarray(labels), jnp.asarray(weight)
             )
             for name, (labels, weight) in batch.targets.items()
         }

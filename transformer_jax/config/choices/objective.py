@@ -16,7 +16,8 @@ class Objective(Record):
     besides: the codecs that the target side may have besides those of texts.
     translates: whether the target side is a text written from the source side.
     lines: what each line of its files is, if not any text: "words" and as many labels, "texts" in
-      pairs, "numbers", "questions" with a text and an answer, "conversations".
+      pairs, "numbers", "questions" with a text and an answer, "conversations",
+      "preferences".
     paired: whether a source line has two texts, neither of which can be read without the other.
     best_path: whether it writes the likeliest piece at each position, without a search.
     prompt: what it reads of a prompt before it writes, if it takes prompts: the "beginning" of a

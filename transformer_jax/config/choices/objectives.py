@@ -8,7 +8,12 @@ from transformer_jax.config.choices.objective import Objective
 from transformer_jax.config.choices.pictures import check_diffusion, check_reconstruct
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.series import check_actions, check_forecast
-from transformer_jax.config.choices.texts import check_chat, check_infilling, check_text
+from transformer_jax.config.choices.texts import (
+    check_chat,
+    check_infilling,
+    check_preferences,
+    check_text,
+)
 
 
 def _check_ctc(run: Any, field: str) -> None:
@@ -100,6 +105,22 @@ OBJECTIVES = {
         task="text-generation",
         counted="in answers, with the piece that ends each",
         predicts="predicts answers alone",
+    ),
+    "prefer": Objective(
+        architectures=("decoder",),
+        text=True,
+        lines="preferences",
+        reads=("window", "chat_template", "preference_loss", "preference_beta"),
+        check=check_preferences,
+        least=(2, "a piece that is read and one that is predicted"),
+        mixes=False,
+        accuracy=True,
+        prompt="messages",
+        title="A chat model",
+        brief="chat model",
+        evaluated="preferences",
+        task="text-generation",
+        predicts="compares answers",
     ),
     "text_prefix_lm": Objective(
         architectures=("decoder",),

@@ -7,6 +7,7 @@ from transformer_jax.config.choices.chat import CHAT_TEMPLATES, OF_SOURCE
 from transformer_jax.config.choices.codecs import CODECS, PARTS
 
 SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
+PREFERENCE_LOSSES = "dpo", "ipo", "kto"  # in the order of the manual
 FIM_PIECES = "<fim_prefix>", "<fim_middle>", "<fim_suffix>"  # StarCoder's, before parts of a text
 _FIM_WINDOW = 8  # pieces, so that at least as many are text as are not
 
@@ -45,4 +46,20 @@ def check_chat(run: Any, field: str) -> None:
         template != OF_SOURCE or source is not None,
         f"objective.chat_template={template!r}: is the template that init.source has, and "
         f"init.source is None; choose {either(CHAT_TEMPLATES)}, or a file",
+    )
+
+
+def check_preferences(run: Any, field: str) -> None:
+    """Reject rows with more than a pair, and what was not begun from the reference model."""
+    check_chat(run, field)
+    check(
+        run.data.batching == "bucket",
+        f"data.batching={run.data.batching!r}: a row of objective.name='prefer' holds one pair of "
+        "answers; choose 'bucket'",
+    )
+    check(
+        run.data.max_length >= 2 * run.objective.window,
+        f"data.max_length={run.data.max_length}: a row of objective.name='prefer' holds two "
+        f"conversations of up to objective.window={run.objective.window} pieces; raise it to "
+        f"{2 * run.objective.window}",
     )

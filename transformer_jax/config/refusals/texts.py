@@ -146,7 +146,9 @@ def check_windows(run: Any) -> None:
         f"src.codec={run.src.codec!r}: {name} has no source side; set only tgt.codec",
     )
     check(
-        "source" not in data.named("columns") or not objective.one_sided,
+        "source" not in data.named("columns")
+        or not objective.one_sided
+        or objective.record.lines == "conversations",
         f"data.columns={data.columns}: {name} has no source side; name only the target's column",
     )
     check(

@@ -20,7 +20,12 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config.choices.chat import CHAT_TEMPLATES
 from transformer_jax.data.codecs.chat_pieces import Named, Rendered, encoded, to_end
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, Codec, hashed
-from transformer_jax.data.conversations import Conversation, Message, conversation_of
+from transformer_jax.data.conversations import (
+    Conversation,
+    Message,
+    conversation_of,
+    conversations_in,
+)
 
 FILE = "chat_template.jinja"  # in a work directory, as in the directories of `transformers`
 SOURCES = {
@@ -248,8 +253,11 @@ class ChatTemplate:
         Raises:
           UserError: see `rendered`.
         """
-        rendered = [self.rendered(conversation_of(text), codec) for text in texts]
-        return encoded(codec, rendered)
+        return self.encoded(codec, [conversation_of(text) for text in texts])
+
+    def encoded(self, codec: Codec, talks: Sequence[Conversation]) -> list[list[int]]:
+        """Return the pieces of conversations; see `encode`."""
+        return encoded(codec, [self.rendered(talk, codec) for talk in talks])
 
     def prompt(
         self, codec: Codec, messages: Sequence[Message], tools: Sequence[Any] | None = None
@@ -271,7 +279,8 @@ class ChatTemplate:
     def learned(self, texts: Sequence[str], symbols: Sequence[str]) -> list[str]:
         """Return the texts that a tokenizer learns from: conversations without named pieces."""
         named = re.compile("|".join(map(re.escape, (*SPELLED, *symbols))))
-        rendered = (self.render(conversation_of(text), None) for text in texts)
+        talks = (talk for text in texts for talk in conversations_in(text))
+        rendered = (self.render(talk, None) for talk in talks)
         return [run for text in rendered for run in named.split(text) if run]
 
     def end(self, codec: Codec) -> int:

@@ -12,7 +12,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.choices.sources import SOURCES as RECORDS
 from transformer_jax.config.registry import pick
-from transformer_jax.data.conversations import check_conversations
+from transformer_jax.data.conversations import check_conversations, compared
 from transformer_jax.data.sources import (
     array_files,
     chains,
@@ -89,7 +89,8 @@ def load(
         )
     if whole_files and not RECORDS[config.source].made:
         source = text_files.documents
-    if objective.record.lines == "conversations" and config.source == "text":
+    rows = objective.record.lines in ("conversations", "preferences")
+    if rows and config.source == "text":
         source = text_files.conversations
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
@@ -99,8 +100,7 @@ def load(
     if objective.one_sided:
         if not any(map(len, tgt)):
             raise UserError(f"{place}: contains no text")
-        rows = objective.record.lines == "conversations"
-        checked(
+        tgt = checked(
             objective, src, tgt,
             lambda number, side: text_files.place(config, split, number, side, rows),
         )  # fmt: skip
@@ -170,6 +170,10 @@ def _conversations(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequ
     return tgt
 
 
+def _preferences(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
+    return [pair.as_json() for pair in compared(tgt, lambda number: place(number, False))]
+
+
 def _questions(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
     return located(src, tgt, lambda number: place(number, True))
 
@@ -177,7 +181,7 @@ def _questions(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence
 # By what the record of an objective says of its lines.
 LINES: dict[str, Callable[..., Sequence[str]]] = {
     "words": _words, "texts": _texts, "numbers": _numbers, "questions": _questions,
-    "conversations": _conversations,
+    "conversations": _conversations, "preferences": _preferences,
 }  # fmt: skip
 
 

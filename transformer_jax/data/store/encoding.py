@@ -18,6 +18,7 @@ from typing import Any
 import transformer_jax
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.batches.batch import Ragged
+from transformer_jax.data.codecs import preferences
 from transformer_jax.data.codecs.chat import ChatTemplate
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.subword_dropout import SubwordDropout
@@ -44,7 +45,8 @@ class Encoder:
     eos: bool = True
     words: bool = False
     dropout: tuple[float, int] | None = None
-    template: str | None = None  # of chat: lines are conversations
+    template: str | None = None  # of chat: lines are conversations, or pairs of them
+    pairs: bool = False
 
     def prepared(self) -> Callable[[Sequence, int], Ragged]:
         """Return the function that turns lines, given the number of the first, into ids."""
@@ -53,13 +55,17 @@ class Encoder:
             return lambda lines, first: Ragged.from_lists(dropout.encode(lines, first))
         if self.template is not None:
             template = ChatTemplate(self.template)
+            if self.pairs:
+                return lambda lines, _: Ragged.from_lists(
+                    preferences.encoded(template, self.codec, lines)
+                )
             return lambda lines, _: Ragged.from_lists(template.encode(self.codec, lines))
         if self.words:
             return lambda lines, _: Ragged.from_lists(encode_words(self.codec, lines))
         return lambda lines, _: Ragged.from_lists(self.codec.encode(lines, self.bos, self.eos))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        rest = self.bos, self.eos, self.words, self.dropout, self.template
+        rest = self.bos, self.eos, self.words, self.dropout, self.template, self.pairs
         return _encoder, (type(self.codec), self.codec.model, *rest)
 
 

@@ -74,8 +74,14 @@ class Frame(NamedTuple):
     eos: bool = True
     # How a line of the source side is cut into sequences: not at all, into its words, into its two
     # texts, or into a question and the words and signs of its context. "turns": a line of the
-    # target side is a conversation, whose predicted pieces are stored as ~id.
-    cut: Literal["line", "words", "texts", "questions", "turns"] = "line"
+    # target side is a conversation, whose predicted pieces are stored as ~id; "preferences": it is
+    # a pair of them.
+    cut: Literal["line", "words", "texts", "questions", "turns", "preferences"] = "line"
+
+    @property
+    def chats(self) -> bool:
+        """Whether texts are conversations, or pairs of them."""
+        return self.cut in ("turns", "preferences")
 
 
 def open_store(
@@ -116,7 +122,7 @@ def open_store(
                     _write(corpus, tokenizers, directory, sampling, frame, processes)
                     store = _read(directory, tokenizers)
         assert store is not None, f"{directory} is unreadable just after it was written"
-    return TokenStore(store.src, store.tgt, tokenizers.special(frame.cut == "turns"))
+    return TokenStore(store.src, store.tgt, tokenizers.special(frame.chats))
 
 
 def _need(corpus: Corpus) -> int:
@@ -189,10 +195,11 @@ def _encoders(
             dropout = sampling.rate, 2 * sampling.seed + number
         words = frame.cut in CUTS and number == 0
         template = None
-        if frame.cut == "turns" and number == 1:
+        if frame.chats and number == 1:
             assert tokenizers.template is not None
             template = tokenizers.template.source
-        yield Encoder(codec, frame.bos, frame.eos, words, dropout, template)
+        yield Encoder(codec, frame.bos, frame.eos, words, dropout, template,
+                      frame.cut == "preferences")  # fmt: skip
 
 
 def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:
