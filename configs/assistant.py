@@ -5,13 +5,14 @@
     transformer-jax chat --workdir=runs/assistant
 
 The variant `pretrained` is a language model of bytes, with 4 layers of width 192, on the paragraphs
-of DIR/train.en. The assistant is fine-tuned from it on generated conversations.
+of DIR/train.en. The assistant is fine-tuned from it on generated conversations. `preferred` goes on
+from there with pairs of answers, DIR/train.jsonl and DIR/validation.jsonl; see docs/text.md.
 """
 
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import door
 
-VARIANTS = ("tuned", "pretrained")
+VARIANTS = ("tuned", "preferred", "pretrained")
 
 
 def get_config(variant: str = "tuned"):
@@ -31,7 +32,7 @@ def get_config(variant: str = "tuned"):
     c.tgt.codec = "bytes"
     c.objective.window = 256
     c.data.max_length = 256
-    c.data.tokens_per_batch = 4096
+    c.data.tokens_per_batch = 4096 if variant == "pretrained" else 2048
     c.data.batching = "pack"
     c.data.rows_divisible_by = 1
     c.optimizer.algorithm = "muon"
@@ -48,6 +49,19 @@ def get_config(variant: str = "tuned"):
         c.data.target_language = "en"
         c.training.steps = 1000
         c.evaluation.every_steps = c.checkpoint.every_steps = 250
+        return c
+    c.checkpoint.every_steps = c.evaluation.every_steps = 100
+    if variant == "preferred":
+        c.objective.name = "prefer"
+        c.data.train, c.data.validation = ("train.jsonl",), ("validation.jsonl",)
+        c.data.test = c.data.validation
+        c.data.batching, c.data.max_length = "bucket", 512
+        c.init.source = "runs/assistant"
+        c.optimizer.algorithm = "adam"
+        c.optimizer.learning_rate = 1e-5
+        c.optimizer.warmup_steps = 10
+        c.training.steps = 200
+        c.checkpoint.best_by = "accuracy"
     else:
         c.objective.name = "chat"
         c.data.source = "number_chats"
@@ -55,6 +69,5 @@ def get_config(variant: str = "tuned"):
         c.data.max_number = 1000
         c.init.source = "runs/assistant-pretrained"
         c.init.tokenizer = False  # which gets the pieces of the chat template
-        c.training.steps = 2000
-        c.evaluation.every_steps = c.checkpoint.every_steps = 250
+        c.training.steps = 500
     return c

@@ -16,6 +16,7 @@ from transformer_jax.base.disk import write_bytes, write_text, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig
 from transformer_jax.config.allowed import refused
+from transformer_jax.data.codecs.chat import FILE, ChatTemplate
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.subwords import Subwords
@@ -113,6 +114,8 @@ def export(
     files["config.json"] = _json(words)
     if family.writes:
         files["generation_config.json"] = _json(generation.write(experiment, codec))
+    if tokenizers.template is not None:
+        files = _with_template(files, tokenizers, experiment)
     params = tensors.in_own_unit(jax.device_get(params), tokenizers.tgt)
     found = tensors.to_tensors(family, params) | family.besides(model)
     if family.logits_bias:
@@ -130,6 +133,22 @@ def export(
             write_bytes(output / "tokenizer.model", codec.model)  # which llama.cpp converts
         tensors.save(output, found)
     return family
+
+
+def _with_template(
+    files: dict[str, str], tokenizers: TokenizerPair, experiment: Experiment
+) -> dict[str, str]:
+    """Return files with the chat template; the answers of a chat model end where it ends them."""
+    assert tokenizers.template is not None
+    files = files | {FILE: tokenizers.template.source}
+    if not experiment.objective.record.chats:
+        return files
+    end = tokenizers.template.end(tokenizers.tgt)
+    words = json.loads(files["tokenizer_config.json"])
+    words["eos_token"] = tokenizers.tgt.pieces([end])[0]
+    search = json.loads(files["generation_config.json"])
+    search["eos_token_id"] = [*dict.fromkeys([end, special_of(tokenizers.tgt).end])]
+    return files | {"tokenizer_config.json": _json(words), "generation_config.json": _json(search)}
 
 
 def auto_class(family: Family) -> str:
@@ -187,11 +206,19 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
         decoding = generation.read(search, codec) if family.writes else DecodingConfig()
     most = said.get("model_max_length")
     experiment = settings.to_experiment(config, decoding, family.predicts, most)
-    return (
-        experiment,
-        params,
-        TokenizerPair(codec, labels) if labels else TokenizerPair.shared(codec),
-    )
+    pair = TokenizerPair(codec, labels) if labels else TokenizerPair.shared(codec)
+    return experiment, params, replace(pair, template=_template(directory, config))
+
+
+def _template(directory: Path, config: ModelConfig) -> ChatTemplate | None:
+    """Return the chat template of a decoder, if there is one that can be used."""
+    if config.architecture != "decoder":
+        return None
+    try:
+        return ChatTemplate.beside(directory)
+    except UserError as error:
+        log.warning("%s; the model is imported without it", error)
+        return None
 
 
 def ignored(directory: Path, config: ModelConfig) -> list[str]:

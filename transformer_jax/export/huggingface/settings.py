@@ -36,8 +36,8 @@ _MOST_LABELS = 2**24
 _ONE = "single_label_classification"
 # Other objectives read text in another order, or predict what no class of `transformers` does.
 OBJECTIVES = (
-    "translate", "language_model", "span_corruption", "denoising", *ENCODERS.values(),
-    "classify_pairs",
+    "translate", "language_model", "chat", "prefer", "span_corruption", "denoising",
+    *ENCODERS.values(), "classify_pairs",
 )  # fmt: skip
 
 
