@@ -30,9 +30,16 @@ checked_shapes.install(
     "transformer_jax.decoding",
 )  # fmt: skip
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
 from transformer_jax.experiments import process  # noqa: E402
+
+# The same examples in every run, so that a change fails by what it does, not by chance. To look for
+# new ones: pytest -m hypothesis --hypothesis-profile=search
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.register_profile("search", max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile("same")
 
 gc.set_threshold(50_000, 20, 100)  # traced programs hold many objects, seldom garbage
 process._MALLOC.clear()  # a worker runs many programs and would keep each one's peak
