@@ -19,7 +19,6 @@ the work directory. --peers needs the extra `bench`.
 import argparse
 import dataclasses
 import functools
-import json
 import os
 import shutil
 import sys
@@ -34,7 +33,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from turns import Worker, matmul, take_turns
+from turns import Worker, matmul, show, show_processor, take_turns
 
 from transformer_jax.api import load
 from transformer_jax.base import counting
@@ -235,6 +234,7 @@ def main() -> None:
     parser.add_argument("--shortlist", type=int, default=0, metavar="N")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
+    show_processor()
     names = [name for name in ENGINES if arguments.peers or name.startswith(OURS)]
     for option in ("bfloat16", "shortlist"):
         if not getattr(arguments, option):
@@ -262,7 +262,7 @@ def main() -> None:
             row["share_of_matmul_rate"] = round(operations / seconds / rate, 3)
             if peers:
                 row["ratio_to_best_float32_peer"] = round(min(peers) / seconds, 3)
-        print(json.dumps(row), flush=True)
+        show(row)
 
 
 def flops_per_token(model: Model) -> int:

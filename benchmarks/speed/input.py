@@ -40,6 +40,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import zstandard
 from array_record.python import array_record_module
+from turns import show, show_processor
 
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data import sources
@@ -320,7 +321,7 @@ def print_row(row: dict[str, Any], arguments: argparse.Namespace) -> None:
     if arguments.formats:
         given = {"format": arguments.formats}
     row = {"stage": row.pop("stage"), **given, "pairs": arguments.pairs} | row
-    print(json.dumps(row), flush=True)
+    show(row)
 
 
 def main() -> None:
@@ -333,6 +334,7 @@ def main() -> None:
     parser.add_argument("--place", type=Path, help="directory for all files, which are kept")
     parser.add_argument("--stage", choices=(*STAGES, *READING))
     arguments = parser.parse_args()
+    show_processor()
     if arguments.stage is not None:
         if arguments.stage == "alone":
             os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])

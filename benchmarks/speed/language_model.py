@@ -17,7 +17,6 @@ compile time. A window counts as a sentence. Needs the extra `bench`.
 import argparse
 import dataclasses
 import itertools
-import json
 import os
 import sys
 import tempfile
@@ -31,7 +30,7 @@ os.environ.setdefault("NPROC", os.environ["OMP_NUM_THREADS"])  # XLA's threads
 
 import jax
 import numpy as np
-from turns import Run, Worker, take_turns
+from turns import Run, Worker, show, show_processor, take_turns
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment, MeshConfig
@@ -178,6 +177,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="batches in a round")
     parser.add_argument("--rounds", type=int, default=8)
     arguments = parser.parse_args()
+    show_processor()
     dtype = "bfloat16" if arguments.bfloat16 else "float32"
     experiment = shakespeare(arguments.data, arguments.variant, arguments.sequences, dtype)
     task = make_task(experiment, arguments.steps)
@@ -204,7 +204,7 @@ def main() -> None:
         if name == OURS:
             peers = [value for peer, value in middle.items() if peer != OURS]
             row["ratio_to_best_peer"] = round(min(peers) / seconds, 3)
-        print(json.dumps(row), flush=True)
+        show(row)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from turns import show, show_processor
 
 from transformer_jax.api import load
 from transformer_jax.data.sources.files import read_lines
@@ -223,15 +224,13 @@ def loads(
         few = bodies[: max(len(bodies) * clients // most, 20)]
         found = row(engine, {"clients": clients}, closed_loop(connect, few, clients), rate)
         best = max(best, found["sentences_per_s"])
-        print(json.dumps(found), flush=True)
+        show(found)
         clients *= 2
     for share in shares:
         count = OVERLOAD * share * best if share > 1 else max(len(bodies) // 2, 20)
         few = list(itertools.islice(itertools.cycle(bodies), int(count)))
         coming = {"arrivals_per_s": round(share * best, 2)}
-        print(
-            json.dumps(row(engine, coming, arriving(connect, few, share * best), rate)), flush=True
-        )
+        show(row(engine, coming, arriving(connect, few, share * best), rate))
 
 
 def peer(workdir: str, port: int) -> None:
@@ -288,6 +287,7 @@ def main() -> None:
         return
     if arguments.source is None and arguments.data is None:
         parser.error("give --data or --source")
+    show_processor()
     source = arguments.source or arguments.data / "train.lc.norm.tok.en"
     lines = [line for line in read_lines(source) if line.strip()][: arguments.sentences]
     translates = WorkDir(arguments.workdir).experiment().objective.translates
@@ -303,7 +303,7 @@ def main() -> None:
     command += [f"--config.decoding.stop={arguments.stop}"] * translates
     with server([*command, f"--workdir={arguments.workdir}"], "/ready") as port:
         rate = (first + offline(arguments, lines)) / 2
-        print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
+        show({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)})
         shares = (*SHARES, *arguments.overload)
         loads("transformer_jax", port, path, bodies, arguments.clients, rate, shares)
     if arguments.peers and translates:

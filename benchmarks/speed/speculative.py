@@ -11,14 +11,13 @@ rounding differs between a pass over one token and over several. One JSON line p
 """
 
 import argparse
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
-from turns import Run, Worker, take_turns
+from turns import Run, Worker, show, show_processor, take_turns
 
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig
@@ -70,6 +69,7 @@ def main() -> None:
     parser.add_argument("--ties", type=int, default=0, help="texts that may differ")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    show_processor()
     lengths = [int(text) for text in arguments.draft_length.split(",")]
     engines: dict[str, tuple[str | None, int]] = {PLAIN: (None, 0)}
     engines |= {f"{draft}:{n}": (draft, n) for draft in arguments.draft for n in lengths}
@@ -93,7 +93,7 @@ def main() -> None:
                 "acceptance_rate": round(figures["acceptance_rate"], 4),
                 "texts_that_differ": different,
             }
-        print(json.dumps(row), flush=True)
+        show(row)
 
 
 if __name__ == "__main__":

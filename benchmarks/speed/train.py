@@ -14,7 +14,6 @@ alone makes batches, on one core. --peers needs the extra `bench`.
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import jax
-from turns import Run, Worker, matmul, take_turns
+from turns import Run, Worker, matmul, show, show_processor, take_turns
 
 from transformer_jax.config import (
     DataConfig,
@@ -244,6 +243,7 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
+    show_processor()
     config, tokens_per_batch = SIZES[arguments.model]
     dtype = "bfloat16" if arguments.bfloat16 else "float32"
     config = dataclasses.replace(config, dropout_rate=0.1, compute_dtype=dtype)
@@ -270,7 +270,7 @@ def main() -> None:
                 row["ratio_to_best_peer"] = round(min(peers) / value, 3)
             row["share_of_matmul_rate"] = round(products(config, batches) / value / rate, 3)
             row["input_tokens_per_s"] = round(supply)
-        print(json.dumps(row), flush=True)
+        show(row)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""Run engines in turn, each in its own process, set up as its users would."""
+"""Run engines in turn, each in its own process, set up as its users would; and print results."""
 
+import json
 import multiprocessing
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from transformer_jax.base import processor
 
 Run = Callable[[], Any]  # the work of one turn
 
@@ -53,6 +57,16 @@ def take_turns(workers: Mapping[str, Worker], rounds: int) -> dict[str, float]:
     for worker in workers.values():
         worker.close()
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def show_processor() -> None:
+    """Say on which processor this runs: CPUs differ in what they are fast at."""
+    print(f"processor: {json.dumps(processor.described())}", file=sys.stderr, flush=True)
+
+
+def show(row: Mapping[str, Any]) -> None:
+    """Print a result as one JSON line, with the processor and its instructions."""
+    print(json.dumps({**row, **processor.described()}), flush=True)
 
 
 def matmul() -> Run:

@@ -10,7 +10,6 @@ JSON line per variant. DIR holds the files that the config names.
 """
 
 import argparse
-import json
 import os
 import runpy
 import statistics
@@ -23,7 +22,7 @@ os.environ.setdefault("NPROC", os.environ["OMP_NUM_THREADS"])  # XLA's threads
 
 import flax.linen as nn
 import jax
-from turns import Run, Worker
+from turns import Run, Worker, show, show_processor
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import Experiment, MeshConfig
@@ -125,6 +124,7 @@ def main() -> None:
     parser.add_argument("--variants", help="comma-separated; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    show_processor()
     names = list(runpy.run_path(str(CONFIG))["CHANGES"])
     names = arguments.variants.split(",") if arguments.variants else names
     overrides = [("data.directory", arguments.data)]
@@ -144,7 +144,7 @@ def main() -> None:
             if name == "train":
                 row["memory_mb"] = round(other.result, 1)
             other.close()
-        print(json.dumps(row), flush=True)
+        show(row)
     for base in bases.values():
         base.close()
 

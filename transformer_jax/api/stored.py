@@ -108,7 +108,7 @@ class Companions:
     def __init__(self, tokenizers: TokenizerPair) -> None:
         self._tokenizers = tokenizers
         self._drafts: dict[str, Draft | None] = {}
-        self._caches: dict[tuple[int, Path], PromptCache] = {}
+        self._caches: dict[tuple[Model, int, Path], PromptCache] = {}
         self._lexicon: Lexicon | None = None
 
     def draft(self, decoding: DecodingConfig, experiment: Experiment) -> Draft | None:
@@ -144,7 +144,7 @@ class Companions:
         pairs = [*zip(models, params, strict=True)] + ([tuple(draft)] if draft else [])
         place = user_path(directory)
         for model, mine in pairs:  # hashing parameters takes time
-            key = id(mine), place
+            key = model, id(mine), place
             if key not in self._caches:
                 self._caches[key] = PromptCache(model, mine, self._tokenizers.digest, place)
-        return [self._caches[id(mine), place] for _, mine in pairs]
+        return [self._caches[model, id(mine), place] for model, mine in pairs]

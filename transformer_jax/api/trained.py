@@ -26,9 +26,11 @@ from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.mutations import mutation_scores
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.score import score_pairs, score_texts
+from transformer_jax.decoding.text.searching import drafting_in
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.writer import make_writer
+from transformer_jax.decoding.weights import computing_in
 from transformer_jax.models.model import Model
 
 
@@ -129,7 +131,9 @@ class TrainedModel(Reading):
         prompts: list[PromptCache] = []
         if prompt_cache is not None:
             params = self.params if loaded.members else [self.params]
-            prompts = self._beside.prompts(loaded.models, params, draft, prompt_cache)
+            models = computing_in(chosen.compute_dtype, loaded.models)
+            drafting = drafting_in(chosen, draft)
+            prompts = self._beside.prompts(models, params, drafting, prompt_cache)
         return Generator(
             loaded.models, loaded.codecs.tgt, loaded.objective, chosen, n_best, draft=draft,
             prompts=prompts, cut_at=loaded.cut_at,

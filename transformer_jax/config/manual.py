@@ -1328,6 +1328,12 @@ class DecodingConfig(Section):
     cache_block: int = number(16, 1, 4096, may_change=True)  # positions per block
     # most source positions times hypotheses at a time on a device
     tokens_per_batch: int = number(8192, 1, 2**22, may_change=True)
+    # Of the matrix products of searches for texts: "model", that of model.compute_dtype; "auto", on
+    # a CPU the faster one, bfloat16 if it has instructions for that and else float32, and elsewhere
+    # the model's. Rounding differs, and so may a text now and then.
+    compute_dtype: Literal["model", "auto", "float32", "bfloat16"] = value(
+        "model", may_change=("model", "auto", "float32", "bfloat16")
+    )
 
     def check_possible(self) -> None:
         check_decoding(self)

@@ -1,15 +1,47 @@
-"""Parameters as searches hold them."""
+"""Models and parameters as searches hold them."""
 
+import dataclasses
 import functools
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from transformer_jax.base import processor
 from transformer_jax.base.arrays import on_cpu
 from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Model
 from transformer_jax.nn.embedding import COLUMNS
 from transformer_jax.nn.roles import EMBEDDING, LOGITS, name_of
+
+log = logging.getLogger("transformer_jax")
+
+
+def computing_in(word: str, models: Sequence[Model]) -> list[Model]:
+    """Return the models with the dtype of matrix products that `decoding.compute_dtype` names."""
+    dtype = _automatic() if word == "auto" else word
+    if dtype == "model":
+        return list(models)
+    return [_with_dtype(model, dtype) for model in models]
+
+
+@functools.cache  # said once
+def _automatic() -> str:
+    if not on_cpu():
+        return "model"
+    dtype = "bfloat16" if processor.multiplies_bfloat16() else "float32"
+    has = ", ".join(processor.instructions()) or "no instructions known"
+    log.info("decoding.compute_dtype='auto': %s, on %s (%s)", dtype, processor.name(), has)
+    return dtype
+
+
+def _with_dtype(model: Any, dtype: str) -> Model:
+    if model.config.compute_dtype == dtype:
+        return model
+    config = dataclasses.replace(model.config, compute_dtype=dtype)
+    return model.clone(config=config, dtype=jnp.dtype(dtype))
 
 
 def in_compute_dtype(model: Model, params: Any) -> Any:

@@ -7,7 +7,6 @@ import importlib.metadata
 import logging
 import os
 import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import jax
 
+from transformer_jax.base import processor
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.store.encoding import cores
 from transformer_jax.experiments.prepare import Prepared
@@ -107,20 +107,12 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Return the accelerators, the processor, its cores and the memory in bytes."""
+    """Return the accelerators, the processor, its instructions and cores, and memory in bytes."""
     return {
         "devices": f"{jax.device_count()} {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
-        "processor": _processor(),
+        **processor.described(),
         "cores": len(cores()),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.machine()}",
     }
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-        if named:
-            return named[1]
-    return platform.processor() or platform.machine()

@@ -34,7 +34,7 @@ def check_decoding(decoding: Any) -> None:
 
 
 def check_decoding_reads(decoding: Any) -> None:
-    """Reject fields of a draft or of a paged cache without one."""
+    """Reject fields of a draft or of a paged cache without one, and what no picture is drawn by."""
     default_unless(
         decoding.draft is not None, decoding, "draft_length",
         because="nothing is proposed without a draft", otherwise="set draft",
@@ -42,6 +42,11 @@ def check_decoding_reads(decoding: Any) -> None:
     default_unless(
         decoding.cache == "paged", decoding, "cache_block",
         because="cache='contiguous' has no blocks", otherwise="set cache='paged'",
+    )  # fmt: skip
+    default_unless(
+        not decoding.record.values, decoding, "compute_dtype",
+        because=f"search={decoding.search!r} draws in the dtype of the model",
+        otherwise="choose 'beam' or 'sample'",
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from transformer_jax.decoding.text.searching import (
     check_contiguous,
     check_n_best,
     check_pages,
+    drafting_in,
     fewest_positions,
     held,
     make_engine,
@@ -37,6 +38,7 @@ from transformer_jax.decoding.text.searching import (
 from transformer_jax.decoding.text.sliding import NEXT_TEXT, Sliding
 from transformer_jax.decoding.text.streaming import Alone, Parts, cut
 from transformer_jax.decoding.text.translation import first_of_each
+from transformer_jax.decoding.weights import computing_in
 from transformer_jax.models.model import Model
 
 MAX_TOKENS = 256  # by default
@@ -78,7 +80,8 @@ class Generator:
         self._prompting = PROMPTS[objective.kind]
         self.reader = Reader(codec, objective, cut_at, template)
         check_n_best(config, n_best)
-        self.models = list(model) if isinstance(model, Sequence) else [model]
+        models = list(model) if isinstance(model, Sequence) else [model]
+        self.models = computing_in(config.compute_dtype, models)
         self._codec, self._objective, self.config, self._n_best = codec, objective, config, n_best
         self._cut_at = cut_at
         self.special = self.reader.special
@@ -88,7 +91,8 @@ class Generator:
         )
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self.positions = fewest_positions(self.models)
-        self.draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
+        self.draft, self.acceptance = drafting_in(config, draft), Acceptance()
+        self._prompts = prompts
         if config.cache == "paged":
             check_pages(self.models)
             if prompts:
@@ -100,7 +104,7 @@ class Generator:
         alone = not config.competes and not config.no_repeat_ngram
         self._slides = self._prompting.continued and alone and self.positions < NO_LIMIT
         arguments = tuple(self.models), config.ensemble, self.mesh
-        self.engine = make_engine(*arguments, draft and draft.model)
+        self.engine = make_engine(*arguments, self.draft and self.draft.model)
 
     def generate(
         self,

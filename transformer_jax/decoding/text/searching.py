@@ -24,7 +24,7 @@ from transformer_jax.decoding.stepper import (
     Ensemble,
     stepper_of,
 )
-from transformer_jax.decoding.weights import in_compute_dtype
+from transformer_jax.decoding.weights import computing_in, in_compute_dtype
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.nn.mixers.kinds import MIXERS
 
@@ -73,6 +73,13 @@ class Draft(NamedTuple):
 
     model: Model
     params: Any
+
+
+def drafting_in(config: DecodingConfig, draft: Draft | None) -> Draft | None:
+    """Return the draft, if any, with the dtype of `decoding.compute_dtype`."""
+    if draft is None:
+        return None
+    return draft._replace(model=computing_in(config.compute_dtype, [draft.model])[0])
 
 
 def held(models: Sequence[Model], params: Any, draft: Draft | None = None) -> list[Any]:

@@ -31,6 +31,7 @@ from transformer_jax.decoding.text.searching import (
     Draft,
     check_contiguous,
     check_n_best,
+    drafting_in,
     fewest_positions,
     held,
     make_engine,
@@ -43,6 +44,7 @@ from transformer_jax.decoding.text.translation import (
     join,
     on_one_line,
 )
+from transformer_jax.decoding.weights import computing_in
 from transformer_jax.models.model import Model
 
 log = logging.getLogger("transformer_jax")
@@ -80,7 +82,8 @@ class Translator(Lines):
     ) -> None:
         check_n_best(config, n_best)
         check_contiguous(config, "a translation")
-        self.models = list(model) if isinstance(model, Sequence) else [model]
+        models = list(model) if isinstance(model, Sequence) else [model]
+        self.models = computing_in(config.compute_dtype, models)
         self._tokenizers, self.config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
         self._lexicon = lexicon if config.shortlist else None
@@ -92,9 +95,9 @@ class Translator(Lines):
         self._constraint = make(tokenizers.tgt)
         self.search = make_search(config, wanted, forbidden, self._special, self._constraint)
         self.positions = fewest_positions(self.models)
-        self.draft, self.acceptance = draft, Acceptance()
-        models = tuple(self.models)
-        self.engine = make_engine(models, config.ensemble, self.mesh, draft and draft.model)
+        self.draft, self.acceptance = drafting_in(config, draft), Acceptance()
+        arguments = tuple(self.models), config.ensemble, self.mesh
+        self.engine = make_engine(*arguments, self.draft and self.draft.model)
 
     def translate(
         self,
