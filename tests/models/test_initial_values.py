@@ -88,6 +88,17 @@ def test_standard_deviations_are_as_published(name, scores):
     assert not np.allclose(first, second)
 
 
+def test_a_stack_of_gpt2_zero_starts_as_the_identity():
+    """The maps that end residual parts are zero; all others are GPT-2's, number by number."""
+    zero, gpt2 = (
+        start(dataclasses.replace(BASE, initializer=name)) for name in ("gpt2_zero", "gpt2")
+    )
+    ends = ("/output/kernel", "/down/kernel")
+    for path, values in zero.items():
+        wanted = 0 if path.endswith(ends) and "coder" in path else gpt2[path]
+        np.testing.assert_array_equal(values, np.broadcast_to(wanted, values.shape), path)
+
+
 @pytest.mark.thorough
 def test_xavier_is_uniform_within_its_bounds():
     """The first axes of a kernel are its input; tables are normal, recurrent matrices orthogonal.

@@ -423,8 +423,11 @@ class ModelConfig(Section):
     # arXiv:1807.03819, without halting).
     layer_sharing: Literal["none", "all", "universal"] = "none"
     # How parameters are initialised: "xavier" as in tensor2tensor, "t5" as in T5, "gpt2" as in
-    # GPT-2, from N(0, 0.02), and smaller where deep stacks add up.
-    initializer: Literal["xavier", "t5", "gpt2"] = value("xavier", neutral=("xavier", "t5", "gpt2"))
+    # GPT-2, from N(0, 0.02), and smaller where deep stacks add up; "gpt2_zero" with zero there, so
+    # that each layer starts as the identity (Bachlechner et al. 2020, arXiv:2003.04887).
+    initializer: Literal["xavier", "t5", "gpt2", "gpt2_zero"] = value(
+        "xavier", neutral=("xavier", "t5", "gpt2", "gpt2_zero")
+    )
     # of matrix products; params: float32
     compute_dtype: Literal["float32", "bfloat16"] = value(
         "float32", neutral=("float32", "bfloat16")

@@ -67,6 +67,13 @@ def gpt2(config: ModelConfig, parameter: Parameter) -> float | None:
     return 0.02 * _parts(config, parameter.stack) ** -0.5
 
 
+def gpt2_zero(config: ModelConfig, parameter: Parameter) -> float | None:
+    """Return 0.02, and 0 for maps that end residual parts: a stack starts as the identity, as in
+    modded-nanogpt (https://github.com/KellerJordan/modded-nanogpt).
+    """
+    return 0.0 if parameter.stack and parameter.role.part == "outward" else 0.02
+
+
 def _parts(config: ModelConfig, stack: str) -> int:
     """Return how many residual parts a stack has; a Perceiver's cross layers are stacks of one."""
     if stack in CROSS_LAYERS:
@@ -87,6 +94,7 @@ INITIALIZERS: dict[str, Callable[[ModelConfig, Parameter], float | None]] = {
     "xavier": xavier,
     "t5": t5,
     "gpt2": gpt2,
+    "gpt2_zero": gpt2_zero,
 }
 
 
