@@ -12,6 +12,7 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from server.conftest import listening, stand_in
@@ -22,7 +23,7 @@ from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.convert import parse
 from transformer_jax.data.sources import Corpus
-from transformer_jax.models.build import build
+from transformer_jax.models.build import abstract_params, build
 from transformer_jax.runs.workdir import WorkDir
 
 PLACE = Path(__file__).parents[1] / "benchmarks"
@@ -32,7 +33,7 @@ SCRIPTS = {path.stem: path for path in sorted(PLACE.rglob("*.py"))}
 @pytest.fixture(scope="module", autouse=True)
 def as_in_the_benchmark_folders():
     with pytest.MonkeyPatch.context() as patch:
-        for folder in ("speed", "studies"):  # whose scripts import from their own
+        for folder in ("speed", "studies", "peers"):  # whose scripts import from their own
             patch.syspath_prepend(PLACE / folder)
         for variable in ("OMP_NUM_THREADS", "NPROC"):  # which benchmarks would set for all tests
             patch.setenv(variable, "1")
@@ -75,6 +76,70 @@ def test_pages_name_benchmarks_that_exist():
 @pytest.fixture(scope="module")
 def gpu():
     return script("gpu")
+
+
+def test_operations_of_language_models_are_counted_as_announced(gpu):
+    """By hand: 6 for each weight that a piece meets, and attention by half of its pairs."""
+    lm = gpu.gpu_lm
+    block = 4 * 768**2 + 2 * 768 * 3072
+    gpt2 = 6 * (12 * block + 50_304 * 768 + 12 * 1024 * 768)
+    llama = 2 * 2048**2 + 2 * 2048 * 512 + 3 * 2048 * 5632
+    assert lm.operations(lm.GPT2) == gpt2 == pytest.approx(388e12 / 485_753, rel=2e-3)
+    assert lm.operations(lm.LLAMA) == 6 * (16 * (llama + 2048**2) + 32_000 * 2048)
+    more = 12 * (2 * 768 * 3072 + 768 * 8)  # a second expert, and the router
+    assert lm.operations(lm.SHAPES["experts"]) == gpt2 + 6 * more
+    assert lm.bytes_of_a_step(lm.LLAMA, 2, 10) == 2 * (
+        16 * llama + 32_000 * 2048 + 2 * 10 * 16 * 2 * 512
+    )
+
+
+def test_language_models_have_as_many_parameters_as_their_peers(gpu):
+    torch, lm = pytest.importorskip("torch"), gpu.gpu_lm
+    peer = importlib.import_module("lm_torch").LanguageModel
+    for shape in (lm.GPT2, lm.LLAMA, lm.small(lm.LLAMA)):
+        with torch.device("meta"):
+            network = peer(shape.pieces, shape.width, shape.hidden, shape.layers, shape.heads,
+                           shape.kv_heads, shape.length, shape.llama)  # fmt: skip
+        model = build(lm.model_config(shape, dry=False), shape.pieces, shape.pieces)
+        ours = sum(x.size for x in jax.tree.leaves(abstract_params(model)))
+        assert ours == sum(parameter.numel() for parameter in network.parameters())
+
+
+LM_PEERS = ("lm-train-llama-torch", "lm-train-gpt2-torch")
+LM_REST = [
+    pytest.param(name, marks=pytest.mark.e2e)
+    for name in ("lm-train-experts-ours", "lm-train-llama-ours", "lm-trace-gpt2-ours",
+                 "lm-decode-8-ours", "lm-decode-8-transformers")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", [*LM_PEERS, *LM_REST])
+def test_language_models_run_dry(gpu, stage):
+    pytest.importorskip("transformers" if stage.endswith("transformers") else "torch")
+    row = gpu.measure(stage, dry=True)
+    assert (row["stage"], row["dry_run"]) == (stage, True)
+    if "train" in stage:
+        assert row["loss"] == pytest.approx(np.log(64), rel=0.05)
+    assert row.get("target_tokens_per_s", row.get("milliseconds")) > 0
+
+
+def test_language_models_are_compared_with_their_peers(gpu):
+    lines = {
+        "lm-train-gpt2-ours": {"target_tokens_per_s": 300.0, "operations_per_s": 5.0},
+        "lm-train-gpt2-torch": {"target_tokens_per_s": 200.0, "operations_per_s": 4.0},
+        "lm-train-llama-torch": {"target_tokens_per_s": 1.0},
+        "lm-decode-8-ours": {"target_tokens_per_s": 40.0, "sampled_target_tokens_per_s": 30.0,
+                             "bytes_per_s": 7.0},
+        "lm-decode-8-transformers": {
+            "target_tokens_per_s": 20.0, "sampled_target_tokens_per_s": 10.0,
+        },
+    }  # fmt: skip
+    assert gpu.gpu_lm.compared(lines) == [
+        {"stage": "lm-train-gpt2-ours", "target_tokens_per_s": 300.0, "ratio": 1.5,
+         "operations_per_s": 5.0},
+        {"stage": "lm-decode-8-ours", "target_tokens_per_s": 40.0, "ratio": 2.0,
+         "sampled_target_tokens_per_s": 30.0, "sampled_ratio": 3.0, "bytes_per_s": 7.0},
+    ]  # fmt: skip
 
 
 # The paper's base model takes half a minute to compile.

@@ -3,9 +3,10 @@
     python benchmarks/speed/gpu.py --list
     python benchmarks/speed/gpu.py STAGE --output=FILE [--dry-run]
 
-bfloat16 products with float32 weights; batches of 25,000 random target pieces without padding, 64
-per row, and 2,048 for the tiny model, whose kernels take less time than their launch. Each
-measurement is of a full step: forward, backward, label smoothing, dropout 0.1, Adam. `ours-several`
+The stages of language models, `lm-...`, are those of gpu_lm.py. Of the others: bfloat16 products
+with float32 weights; batches of 25,000 random target pieces without padding, 64 per row, and 2,048
+for the tiny model, whose kernels take less time than their launch. Each measurement is of a full
+step: forward, backward, label smoothing, dropout 0.1, Adam. `ours-several`
 makes all steps of a group in one call (training.steps_per_execution). PyTorch runs its own model
 with `scaled_dot_product_attention` and fused Adam, eager, with `torch.compile`, or with that and
 CUDA graphs (`torch-graphs`, its mode "reduce-overhead").
@@ -38,6 +39,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_lm
 import numpy as np
 
 SIZES = {
@@ -52,7 +54,8 @@ DECODE = [f"{who}-{search}" for search in ("beam", "greedy")
           for who in ("ours", "ctranslate2", "transformers")]  # fmt: skip
 AGAIN = "train-base-ours-again"  # and the stage of which it is a repetition
 FIRST = "train-base-ours-fused"
-# Most valuable first: base before big, and in each group, stages without a peer last.
+# Most valuable first: base before big, and in each group, stages without a peer last; then language
+# models, of which gpu.sh can be asked alone.
 STAGES = (
     "agree", "matmul",
     *(f"train-base-{engine}" for engine in TRAIN), AGAIN, "trace-base",
@@ -60,6 +63,7 @@ STAGES = (
     *(f"decode-base-{engine}" for engine in DECODE),
     *(f"train-big-{engine}" for engine in TRAIN), "trace-big",
     *(f"decode-big-{engine}" for engine in DECODE),
+    *gpu_lm.STAGES,
 )  # fmt: skip
 
 
@@ -79,7 +83,7 @@ class Task:
         self.rounds = 2 if dry else 10
 
 
-Work = Callable[[], None]  # returns when the device is done
+Work = Callable[[], Any]  # returns when the device is done
 
 
 def model_config(task: Task, attention: str) -> Any:
@@ -180,40 +184,23 @@ def train_ours(task: Task, attention: str, several: bool) -> tuple[Work, Callabl
     """
     import jax
 
-    from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
-    from transformer_jax.models.build import build, roles_of
-    from transformer_jax.sharding.mesh import make_mesh, place_batches
-    from transformer_jax.training.optimizer import make_optimizer
-    from transformer_jax.training.schedule import make_schedule
-    from transformer_jax.training.state import init_state
-    from transformer_jax.training.step import jit_train_step, make_train_step, several_steps
+    from transformer_jax.config import OptimizerConfig, TrainingConfig
+    from transformer_jax.models.build import build
 
-    config = model_config(task, attention)
-    model = build(config, task.vocab, task.vocab, single=True)
-    schedule = make_schedule(OptimizerConfig(), config.d_model, 1000)
-    tx = make_optimizer(OptimizerConfig(), schedule, roles_of(model))
-    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
-    state = init_state(model, tx, 0, mesh)
-    count = task.steps if several else 1
-    one = make_train_step(model, tx, TrainingConfig(), 0)
-    step = jit_train_step(several_steps(one, count), state, mesh)
+    model = build(model_config(task, attention), task.vocab, task.vocab, single=True)
     tokens = ids(task, task.rows)
-    batch = place_batches([batch_of(tokens, np.ones_like(tokens))] * count, mesh)
-
-    def work() -> None:
-        nonlocal state
-        with jax.set_mesh(mesh):
-            for _ in range(task.steps // count):
-                state, _ = step(state, batch)
-        jax.block_until_ready(state)
+    batch = batch_of(tokens, np.ones_like(tokens))
+    configs = OptimizerConfig(), TrainingConfig()
+    at_once = task.steps if several else 1
+    made = gpu_lm.training(model, *configs, batch, task.steps, at_once)
 
     def digest() -> str:
         found = hashlib.sha256()
-        for leaf in jax.tree.leaves(jax.device_get(state.params)):
+        for leaf in jax.tree.leaves(jax.device_get(made.state().params)):
             found.update(leaf.tobytes())
         return found.hexdigest()[:16]
 
-    return work, digest
+    return made.work, digest
 
 
 def train_torch(task: Task, variant: str) -> Work:
@@ -250,16 +237,20 @@ def train_torch(task: Task, variant: str) -> Work:
     return work
 
 
-def trace(task: Task, shown: int = 20) -> dict[str, Any]:
-    """Return the milliseconds and the count of each kernel in one of our steps, merging names that
-    differ only in a number: the `shown` longest kernels, and the total time.
+def trace(task: Task) -> dict[str, Any]:
+    """Return the slowest kernels of our step."""
+    work, _ = train_ours(task, "fused", several=False)
+    return slowest_kernels(work, task.steps)
+
+
+def slowest_kernels(work: Work, steps: int, shown: int = 20) -> dict[str, Any]:
+    """Return the milliseconds and the count of each kernel in one of `steps` steps, merging names
+    that differ only in a number: the `shown` longest kernels, and the total time.
     """
     import jax
 
-    work, _ = train_ours(task, "fused", several=False)
     work()
     work()
-    steps = task.steps
     with tempfile.TemporaryDirectory() as place:
         with jax.profiler.trace(place, create_perfetto_trace=True):
             work()
@@ -388,6 +379,8 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     from transformer_jax.experiments.process import use_compilation_cache
 
     use_compilation_cache()
+    if stage in gpu_lm.STAGES:
+        return gpu_lm.measure(stage, dry)
     kind, _, rest = stage.partition("-")
     size, _, engine = rest.partition("-")
     task = Task(size or "base", dry)
@@ -441,12 +434,13 @@ def summary(path: Path) -> None:
     lines = {row["stage"]: row for row in rows if "over_limit_s" not in row}
     if "agree" in lines:
         print(json.dumps(lines["agree"]))
-    rate = lines["matmul"]["operations_per_s"]
-    print(f"bfloat16 matmul: {rate:.4g} operations/s")
+    rate = lines["matmul"]["operations_per_s"] if "matmul" in lines else None
+    if rate:
+        print(f"bfloat16 matmul: {rate:.4g} operations/s")
     if AGAIN in lines and FIRST in lines:
         same = lines.pop(AGAIN)["params"] == lines[FIRST]["params"]
         print(f"parameters after the same steps in two processes: {'identical' if same else 'not'}")
-    for mine in (stage for stage in lines if "ours" in stage):
+    for mine in (stage for stage in lines if "ours" in stage and not stage.startswith("lm-")):
         kind, size, _, variant = mine.split("-")
         peers = [
             row["target_tokens_per_s"]
@@ -458,9 +452,11 @@ def summary(path: Path) -> None:
         row = {"stage": mine, "target_tokens_per_s": tokens}
         if peers:
             row["ratio_to_best_peer"] = round(tokens / max(peers), 3)
-        if operations:
+        if operations and rate:
             row["share_of_matmul_rate"] = round(operations / rate, 3)
         print(json.dumps(row))
+    for line in gpu_lm.compared(lines):
+        print(json.dumps(line))
 
 
 def main() -> None:
