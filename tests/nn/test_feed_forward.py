@@ -1,11 +1,12 @@
-"""Feed-forward layers in chunks equal those over all positions at once."""
+"""Feed-forward layers in chunks equal those over all at once; gradients of activations."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.nn.feedforward import FeedForward, relu
+from transformer_jax.nn import feedforward
+from transformer_jax.nn.feedforward import ACTIVATIONS, FeedForward, relu
 
 
 @pytest.mark.one_in(2)
@@ -40,3 +41,22 @@ def test_the_gradient_of_relu_needs_its_output_only():
     np.testing.assert_array_equal(pull(x + 1)[0], theirs(x + 1)[0])
     (kept,) = jax.tree.leaves(pull)
     np.testing.assert_array_equal(kept, y)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu", "mish"])
+def test_an_accelerator_computes_an_activation_again(name, monkeypatch):
+    """Its gradient is the same, and only the input is stored, which JAX's own form adds to."""
+    function, x = ACTIVATIONS[name].function, jnp.linspace(-4, 4, 65)
+
+    def loss(x):
+        return jnp.sum(jnp.sin(function(x)))
+
+    y, expected = jax.value_and_grad(loss)(x)
+    plain = jax.eval_shape(lambda x: jax.vjp(function, x)[1], x)
+    monkeypatch.setattr(feedforward, "on_cpu", lambda: False)
+    found, gradient = jax.value_and_grad(loss)(x)
+    assert found == y
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-7)
+    (kept,) = jax.tree.leaves(jax.vjp(function, x)[1])
+    np.testing.assert_array_equal(kept, x)
+    assert len(jax.tree.leaves(plain)) > 1

@@ -1,5 +1,6 @@
 """Position-wise feed-forward layers (paper 3.3)."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.base.arrays import Array, Bool, Float
+from transformer_jax.base.arrays import Array, Bool, Float, on_cpu
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
@@ -35,6 +36,23 @@ def _relu_backward(y, gradient):
 relu.defvjp(_relu_forward, _relu_backward)
 
 
+def _recomputed(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return an elementwise function whose backward pass computes again, from its input, what JAX
+    would store beside that: on an accelerator, which memory limits.
+    """
+
+    @jax.custom_vjp
+    def again(x: Array) -> Array:
+        return function(x)
+
+    def backward(x: Array, gradient: Array) -> tuple[Array]:
+        x = jax.lax.optimization_barrier(x)  # or XLA would store what both passes compute
+        return jax.vjp(function, x)[1](gradient)
+
+    again.defvjp(lambda x: (function(x), x), backward)
+    return lambda x: function(x) if on_cpu() else again(x)
+
+
 class Activation(NamedTuple):
     """A function of the output of `up`; or, gated, of that of `gate`, which multiplies `up`'s."""
 
@@ -42,20 +60,22 @@ class Activation(NamedTuple):
     gated: bool = False
 
 
+# With the error function, not its tanh approximation, which is jax.nn's default.
+_gelu = _recomputed(functools.partial(jax.nn.gelu, approximate=False))
+_gelu_tanh, _silu = _recomputed(jax.nn.gelu), _recomputed(jax.nn.silu)
 ACTIVATIONS = {
     "relu": Activation(relu),
-    # With the error function, not its tanh approximation, which is jax.nn's default.
-    "gelu": Activation(lambda x: jax.nn.gelu(x, approximate=False)),  # arXiv:1606.08415
-    "gelu_tanh": Activation(jax.nn.gelu),
+    "gelu": Activation(_gelu),  # arXiv:1606.08415
+    "gelu_tanh": Activation(_gelu_tanh),
     # So et al. 2021, arXiv:2109.08668
     "relu_squared": Activation(lambda x: jnp.square(jax.nn.relu(x))),
-    "silu": Activation(jax.nn.silu),  # also in arXiv:1606.08415; so named in 1702.03118
-    "mish": Activation(jax.nn.mish),  # Misra 2019, arXiv:1908.08681
+    "silu": Activation(_silu),  # also in arXiv:1606.08415; so named in 1702.03118
+    "mish": Activation(_recomputed(jax.nn.mish)),  # Misra 2019, arXiv:1908.08681
     # Shazeer 2020, arXiv:2002.05202. With equal parameters, d_ff is two thirds of an ungated one's.
-    "swiglu": Activation(jax.nn.silu, gated=True),
+    "swiglu": Activation(_silu, gated=True),
     "reglu": Activation(jax.nn.relu, gated=True),
-    "geglu": Activation(lambda x: jax.nn.gelu(x, approximate=False), gated=True),
-    "geglu_tanh": Activation(jax.nn.gelu, gated=True),
+    "geglu": Activation(_gelu, gated=True),
+    "geglu_tanh": Activation(_gelu_tanh, gated=True),
 }
 
 
