@@ -1,4 +1,4 @@
-"""A small ESM-2: masked residues of proteins, in crops of 256.
+"""A small ESM-2: masked residues of proteins, in crops of 256; and the structure of residues.
 
     python benchmarks/studies/protein_clusters.py DB.fasta.gz --output=DIR
     python train.py --config=configs/proteins.py --config.data.directory=DIR
@@ -20,14 +20,33 @@ masked alone (pseudo-perplexity; 14.33 as in training, where a fifth of what is 
 masked), that of unigrams 18.22, of bigrams 17.99 and of trigrams 17.92. With the chains of
 NetSurfP-2.0 (9,712 sequences, 2.5 million residues), on which no model was trained, n-grams have
 18.18, 17.95 and 17.77; many of these chains begin with the same tag, such as HHHHHH.
+
+    python benchmarks/studies/protein_structure.py CHAINS --output=data/structure \
+      --pretraining=DIR/train.fasta
+    python train.py --config=configs/proteins.py:structure
+    python train.py --config=configs/proteins.py:structure_frozen
+    python train.py --config=configs/proteins.py:structure_scratch
+    python eval.py --workdir=runs/proteins-structure --split=test
+
+Helix, strand or coil for each residue of a chain: tagging, where words are residues. CHAINS are
+train.tsv and validation.tsv of NetSurfP-2.0, as the script says, which also prints what logistic
+regression on windows of residues achieves.
+
+structure          fine-tunes runs/proteins, the masked language model from above.
+structure_frozen   a linear map of its last states alone is trained: a probe.
+structure_scratch  the same model from the start.
 """
 
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import door
 
+_VARIANTS = "residues", "structure", "structure_frozen", "structure_scratch"
 
-def get_config():
-    """Return the experiment."""
+
+def get_config(variant: str = "residues"):
+    """Return the experiment for "residues" or one of "structure": see above."""
+    if variant not in _VARIANTS:
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(_VARIANTS)}")
     c = door(Experiment())
     c.model.architecture = "encoder"
     c.model.num_encoder_layers = 4
@@ -72,4 +91,30 @@ def get_config():
     c.checkpoint.best_by = "loss"
     c.evaluation.every_steps = 250
     c.evaluation.bleu_sentences = 0
+    if variant != "residues":
+        _of_structure(c, variant)
     return c
+
+
+def _of_structure(c, variant):
+    """Make the experiment one of tagging residues."""
+    c.objective.name = "tag"
+    c.src.codec, c.tgt.codec = "residues", "labels"
+    c.tokenizer.joint = False
+    c.data.directory = "data/structure"
+    c.data.source_language, c.data.target_language = "sequence", "structure"
+    c.data.columns = ()
+    c.data.train, c.data.validation, c.data.test = ("train",), ("validation",), ("test",)
+    c.data.how_to_get = "benchmarks/studies/protein_structure.py CHAINS --output=data/structure"
+    c.data.tokens_per_batch = 16 * 256
+    c.optimizer.warmup_steps = 50
+    c.training.steps = 600
+    c.checkpoint.every_steps, c.evaluation.every_steps = 100, 100
+    c.checkpoint.best_by = "accuracy"
+    if variant == "structure_scratch":
+        c.model.token_dropout = None  # no masks
+    else:
+        c.init.source = "runs/proteins"
+    if variant == "structure_frozen":
+        c.optimizer.frozen = ("(embedding|encoder)/.*",)
+        c.optimizer.learning_rate = 1e-2

@@ -3,13 +3,21 @@
 import dataclasses
 import gzip
 
+import numpy as np
 import pytest
 from tiny import RUN
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import BOS, EOS, PAD
-from transformer_jax.config import DataConfig, ObjectiveConfig, SideConfig, TokenizerConfig
+from transformer_jax.config import (
+    DataConfig,
+    ObjectiveConfig,
+    SideConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
 from transformer_jax.data import sources
+from transformer_jax.data.batches.batch import one_per_row
 from transformer_jax.data.codecs.letters import Nucleotides, Residues
 from transformer_jax.data.codecs.pair import CODECS, expected_sizes, train_pair
 from transformer_jax.experiments.prepare import prepare
@@ -120,6 +128,31 @@ def test_a_run_names_the_place_of_a_letter_that_is_none(experiment, tmp_path):
     (tmp_path / "validation.fasta").write_text(">one\nAC\n>two\nAC\nJA\n")
     with pytest.raises(UserError, match=r"validation\.fasta:3: letter 3 is 'J', which is no resid"):
         prepare(experiment, WorkDir(tmp_path / "run"))
+
+
+def test_residues_are_words_that_are_tagged(experiment, tmp_path):
+    """What is not resolved belongs to the word before it, and the first of a word is labelled."""
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.sequence").write_text("AC D\nW Y\n")
+        (tmp_path / f"{name}.structure").write_text("H E\nC C\n")
+    data = dataclasses.replace(
+        experiment.data, train=("train",), validation=("validation",), columns=(),
+        source_language="sequence", target_language="structure",
+    )  # fmt: skip
+    tagged = dataclasses.replace(
+        experiment, data=data, src=SourceConfig("residues"), tgt=SideConfig("labels"),
+        model=dataclasses.replace(experiment.model, token_dropout=None),
+        objective=ObjectiveConfig("tag", window=8), tokenizer=TokenizerConfig(joint=False),
+    )  # fmt: skip
+    found = prepare(tagged, WorkDir(tmp_path / "run"))
+    batch = found.objective.examples(found.train, one_per_row(np.arange(2)), 2, 8, 0)
+    residues, (labels, weight) = found.tokenizers.src, batch.targets["tags"]
+    assert [residues.decode(row[1:]) for row in batch.src.inputs] == ["ACD", "WY"]
+    assert weight.tolist() == [[0, 1, 0, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0, 0, 0]]
+    assert found.tokenizers.tgt.decode(labels[weight > 0]) == "H E C C"
+    (tmp_path / "train.sequence").write_text("A C\nW J\n")
+    with pytest.raises(UserError, match=r"train\.sequence:2: letter 2 is 'J', which is no resid"):
+        prepare(tagged, WorkDir(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         _check(data, train, held_out, lambda x, place: classes.check(said, x.tgt, place))
     if experiment.tgt.codec in LETTERS and experiment.objective.document != "file":
         _check(data, train, held_out, lambda x, place: letters.check(said, x.tgt, place))
+    if experiment.src.codec in LETTERS:
+        asked = tokenizers.src
+        _check(data, train, held_out, lambda x, place: letters.check(asked, x.src, place), True)
     _check_dropped(experiment, tokenizers.src)
     sampling = None
     if data.subword_dropout:
@@ -148,12 +151,14 @@ def _check_shapes(experiment: Experiment, plan: Plan) -> None:
 
 def _check(
     data: DataConfig, train: Corpus, held_out: Corpus,
-    check: Callable[[Corpus, Callable[[int], str]], None],
+    check: Callable[[Corpus, Callable[[int], str]], None], source: bool = False,
 ) -> None:  # fmt: skip
-    """Check the lines of both splits: `check` gets a function from line number to file and line."""
+    """Check the lines of both splits: `check` gets a function from line number to file and line,
+    those of the target side or of the source side.
+    """
     splits: tuple[tuple[sources.Split, Corpus], ...] = ("train", train), ("validation", held_out)
     for split, corpus in splits:
-        check(corpus, functools.partial(text_files.place, data, split, source=False))
+        check(corpus, functools.partial(text_files.place, data, split, source=source))
 
 
 def _opened(

@@ -20,7 +20,7 @@ from transformer_jax.data.codecs.listed import Listed
 
 class Letters(Listed):
     """Each letter is a piece. Lower case, which marks what is repetitive or uncertain (soft
-    masking), is read as upper case.
+    masking), is read as upper case, and spaces are not read.
     """
 
     alphabet: str  # in the order of ids
@@ -58,7 +58,7 @@ class Letters(Listed):
         return [framed(self._letters(text), bos, eos) for text in texts]
 
     def _letters(self, text: str) -> list[int]:
-        upper = text.upper()
+        upper = text.replace(" ", "").upper()
         if strange := {*upper} - {*self.alphabet}:
             at = min(map(upper.index, strange))
             raise UserError(
@@ -107,7 +107,7 @@ def check(codec: Codec, texts: Sequence[str], place: Callable[[int], str]) -> No
     """
     if not isinstance(codec, Letters):
         return
-    known = {*codec.alphabet, *codec.alphabet.lower()}
+    known = {*codec.alphabet, *codec.alphabet.lower(), " "}
     for number, text in enumerate(texts, 1):
         if {*text} - known:
             try:
