@@ -21,18 +21,29 @@ mnist_text  MM-DiT (Stable Diffusion 3: Esser et al. 2024, arXiv:2403.03206), le
 mnist_ddpm  mnist as DDPM: the noise is predicted, over 1,000 steps (Ho et al. 2020,
             arXiv:2006.11239). Not yet run to the end, nor is mnist.
 cifar10     32 x 32 pixels in colour, patches of 2: 256 of them; for a GPU. Not yet run.
+cifar10_small  the same with patches of 4, 64 of them, at the size of mnist with 6 layers.
+latents     mnist in the latents of our own autoencoder, 7 x 7 vectors of four numbers (latent
+            diffusion: Rombach et al. 2022, arXiv:2112.10752).
 
 How well the pictures show what was asked for is measured by a classifier, which
 configs/pictures.py:mnist trains:
 
     python eval.py --workdir=runs/diffusion-mnist_text --split=validation \
       --config.decoding.guidance=2 --config.evaluation.classifier=runs/pictures-mnist
+
+For latents, configs/picture_codes.py:mnist_latents trains the autoencoder, which encodes pictures;
+drawings are decoded by it:
+
+    for part in train validation; do transformer-jax pictures encode DIR/$part.npz \
+      --codebook=runs/picture_codes-mnist_latents --output=data/latents/$part.npz; done
+    python train.py --config=configs/diffusion.py:latents --config.data.directory=data/latents
+    transformer-jax draw --workdir=runs/diffusion-latents --num-samples=10
 """
 
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import door
 
-_VARIANTS = "mnist", "mnist_text", "mnist_ddpm", "cifar10"
+_VARIANTS = "mnist", "mnist_text", "mnist_ddpm", "cifar10", "cifar10_small", "latents"
 _DIGITS = "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
 
 
@@ -56,13 +67,19 @@ def get_config(variant: str = "mnist"):
         c.model.compute_dtype = "bfloat16"
 
     c.objective.name = "diffusion"
-    c.src.codec, c.src.patch_size, c.src.pixel_scale = "patches", size, "symmetric"
+    if variant == "latents":
+        c.src.codec, c.decoding.autoencoder = "latents", "runs/picture_codes-mnist_latents"
+    else:
+        c.src.codec, c.src.patch_size, c.src.pixel_scale = "patches", size, "symmetric"
     c.tgt.codec = "classes"
     c.tokenizer.joint = False
     c.data.source = "arrays"
     c.data.source_language, c.data.target_language = "images", "labels"
     c.data.directory = "data/cifar10" if colour else "data/mnist"
     c.data.how_to_get = "write train.npz and validation.npz with `images` and `labels`"
+    if variant == "latents":
+        c.data.directory = "data/latents"
+        c.data.how_to_get = "transformer-jax pictures encode, as configs/diffusion.py says"
     c.data.test = ("validation",)
     c.data.max_length = rows * rows
     c.data.tokens_per_batch = (256 if colour else 64) * rows * rows
@@ -75,6 +92,11 @@ def get_config(variant: str = "mnist"):
         c.model.query_key_norm = "per_head"
         c.tgt.codec, c.tokenizer.vocab_size = "words", 4 + 11
         c.data.label_texts = tuple(f"{i}=a {name}" for i, name in enumerate(_DIGITS))
+    if variant == "cifar10_small":
+        c.model.num_encoder_layers = 6
+        c.model.grid, c.src.patch_size = (8, 8), 4
+        c.data.directory, c.data.augment = "data/cifar10", ("flip",)
+        c.data.max_length, c.data.tokens_per_batch = 64, 64 * 64
     if variant == "mnist_ddpm":
         c.objective.noise_schedule, c.objective.prediction = "linear", "epsilon"
         c.objective.times = "uniform"

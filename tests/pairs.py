@@ -18,8 +18,8 @@ NOT_HERE = (
     "condition", "actions",
 )  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
-             "factorised_encoder", "autoencoder", "diffusion_transformer",
-             "decision_transformer", "evoformer")  # fmt: skip
+             "factorised_encoder", "autoencoder", "variational_autoencoder",
+             "diffusion_transformer", "decision_transformer", "evoformer")  # fmt: skip
 # All words of every choice, and two or three values of other fields.
 ELSEWHERE_TOO = ("adaptive_norm",)  # a residual of one of these
 VALUES: dict[str, list[Any]] = {

@@ -215,6 +215,7 @@ NEEDS = {
     "model.num_codes": MODEL_OF_CODES,
     "model.code_width": MODEL_OF_CODES,
     "model.commitment": MODEL_OF_CODES,
+    "model.kl_weight": MODEL_OF_CODES | {"model.architecture": "variational_autoencoder"},
     "model.stem": MODEL_OF_PICTURES,
     "model.condition": NOISE | {"tgt.codec": "words"},
     "model.actions": CONTROL,

@@ -1,4 +1,6 @@
-"""Autoencoders of pictures: the nearest code, gradients through it, and laws of the model."""
+"""Autoencoders of pictures: the nearest code, gradients through it, normal latents, and laws of the
+models.
+"""
 
 import dataclasses
 
@@ -11,7 +13,7 @@ from tiny import MODEL, random_params
 
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.build import build
-from transformer_jax.nn.codes import Codes
+from transformer_jax.nn.codes import Codes, Gaussian
 
 CONFIG = dataclasses.replace(
     MODEL, architecture="autoencoder", stem="linear", residual="pre_norm", positions="learned",
@@ -24,9 +26,15 @@ POS = np.tile(np.arange(6, dtype=np.int32), (3, 1))
 SIDE = Side(VECTORS, POS, np.ones_like(POS))
 
 
-@pytest.fixture(scope="module")
-def model():
-    found = build(CONFIG, CHANNELS, CHANNELS, predicts=("pixels",))
+VARIATIONAL = dataclasses.replace(
+    CONFIG, architecture="variational_autoencoder", num_codes=MODEL.num_codes, commitment=0.25,
+    kl_weight=0.3,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[CONFIG, VARIATIONAL], ids=["codes", "latents"])
+def model(request):
+    found = build(request.param, CHANNELS, CHANNELS, predicts=("pixels",))
     return found, random_params(found)
 
 
@@ -37,11 +45,11 @@ def reconstruct(model, side) -> np.ndarray:
 
 
 def test_the_decoder_depends_on_the_codes_alone(model):
-    """Decoding a picture's codes gives the reconstruction of the picture."""
+    """Decoding a picture's codes, or its latents, gives the reconstruction of the picture."""
     network, params = model
     apply = jax.jit(network.apply, static_argnames="method")
     codes = apply({"params": params}, SIDE, method="to_codes")
-    assert codes.shape == (3, 6)
+    assert codes.shape[:2] == (3, 6)
     assert len(np.unique(codes)) > 2
     again = apply({"params": params}, SIDE._replace(inputs=codes), method="from_codes")
     assert np.allclose(again, reconstruct(model, SIDE), rtol=1e-4, atol=1e-5)
@@ -60,6 +68,34 @@ def codes():
     module = Codes(CONFIG, jnp.dtype("float32"))
     x = jnp.asarray(RNG.normal(size=(2, 8, CONFIG.d_model)), "float32")
     return module, nn.unbox(module.init(jax.random.key(0), x))["params"], x
+
+
+def test_normal_latents_have_noise_in_training_alone():
+    """Mean and deviation over many draws are those that the map gives, and the penalty is the
+    divergence from a standard normal distribution, by quadrature.
+    """
+    module = Gaussian(VARIATIONAL, jnp.dtype("float32"))
+    x = jnp.asarray(RNG.normal(size=(1, 2, VARIATIONAL.d_model)), "float32")
+    key = jax.random.key(0)
+    params = nn.unbox(module.init(key, x, False))["params"]
+    kernel, bias = (np.float64(params["enter"][name]) for name in ("kernel", "bias"))
+    mean, log_variance = np.split(np.float64(x) @ kernel + bias, 2, axis=-1)
+    out, back = (np.float64(params["leave"][name]) for name in ("kernel", "bias"))
+    quiet = module.apply({"params": params}, x, False)
+    assert np.allclose(quiet.x, mean @ out + back, atol=1e-5)
+    assert np.allclose(module.apply({"params": params}, x, method="of"), mean, atol=1e-5)
+    grid = np.linspace(-80, 80, 40_001)
+    deviation = np.exp(log_variance / 2)[..., None]
+    away = (grid - mean[..., None]) / deviation
+    density = np.exp(-np.square(away) / 2) / deviation / np.sqrt(2 * np.pi)
+    logs = np.square(grid) / 2 - np.square(away) / 2 - np.log(deviation)
+    nats = (density * logs).sum(-1) * (grid[1] - grid[0])
+    assert np.allclose(quiet.penalty, 0.3 * nats.sum(-1), rtol=1e-4)
+    many = jnp.tile(x, (4000, 1, 1))
+    noisy = module.apply({"params": params}, many, True, rngs={"dropout": key}).x
+    z = (np.float64(noisy) - back) @ np.linalg.pinv(out)
+    assert np.allclose(z.mean(0), mean[0], atol=0.1)
+    assert np.allclose(z.std(0), deviation[0, ..., 0], rtol=0.1)
 
 
 def directions(codes):

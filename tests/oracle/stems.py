@@ -54,6 +54,12 @@ AUTOENCODER = dataclasses.replace(
     LINEAR, architecture="autoencoder", num_decoder_layers=2, num_codes=7, code_width=4,
     max_positions=4, pooler=ModelConfig.pooler,
 )  # fmt: skip
+VARIATIONAL = dataclasses.replace(
+    AUTOENCODER,
+    architecture="variational_autoencoder",
+    num_codes=ModelConfig.num_codes,
+    kl_weight=0.3,
+)
 # DiT, whose norms have no parameters, and MM-DiT.
 DIT = ModelConfig(
     architecture="diffusion_transformer", stem="linear", d_model=16, d_ff=64, num_heads=2,
@@ -97,7 +103,7 @@ ALTERNATING = dataclasses.replace(
 )
 STEMS = [
     LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER,
-    AUTOENCODER, DIT, MM_DIT, DECISIONS, EVOFORMER, VIVIT, FACTORISED, TIMESFORMER,
+    AUTOENCODER, VARIATIONAL, DIT, MM_DIT, DECISIONS, EVOFORMER, VIVIT, FACTORISED, TIMESFORMER,
     ALTERNATING,
 ]  # fmt: skip
 

@@ -135,7 +135,7 @@ class Reading:
     @property
     def picture_codes(self) -> PictureCodes:
         """The codes of pictures: `encode` maps pictures, as `classify` takes them, to codes [n L],
-        and `decode` codes to pictures.
+        and `decode` codes to pictures; of a variational autoencoder, latents [n rows columns K].
 
         Raises:
           UserError: if the model has no codes.

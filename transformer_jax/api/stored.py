@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import numpy as np
 
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig, ObjectiveConfig
+from transformer_jax.data.codecs.latents import Latents
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.store.lexicon import Lexicon
+from transformer_jax.decoding.loaded import Loaded
+from transformer_jax.decoding.pictures import PictureLatents, picture_codes
 from transformer_jax.decoding.search.speculative import LOOKUPS
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import Draft
@@ -97,18 +101,49 @@ def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> 
     return Draft(stored.model, stored.params)
 
 
+def read_autoencoder(name: str | None, codec: Latents) -> PictureLatents:
+    """Return the autoencoder that config.decoding.autoencoder names, DIR or DIR@CHECKPOINT, for
+    latents of this codec.
+
+    Raises:
+      UserError: if it is missing, or did not make such latents.
+    """
+    named = f"config.decoding.autoencoder={name!r}: "
+    if name is None:
+        raise UserError(f"{named}is needed to make pictures of latents; set it to a work directory")
+    try:
+        stored = read(*run_and_checkpoint(name))
+        settings = stored.experiment
+        found = picture_codes(
+            Loaded(stored.model, stored.params, stored.tokenizers, settings.objective,
+                   settings.data)
+        )  # fmt: skip
+    except UserError as error:
+        raise UserError(f"{named}{error}") from None
+    same = isinstance(found, PictureLatents) and codec.autoencoder in ("", found.digest)
+    if not isinstance(found, PictureLatents) or not same:
+        raise UserError(
+            f"{named}is not the autoencoder that made the latents of training; name that one, at "
+            "its checkpoint, as in DIR@1500"
+        )
+    return found
+
+
 def write_alike(one: ObjectiveConfig, other: ObjectiveConfig) -> bool:
     """Return whether models of two objectives can write one text, piece by piece."""
     return one.kind == other.kind or (one.record.searches and other.record.searches)
 
 
 class Companions:
-    """Drafts, a lexicon and prompt caches for models with these tokenizers, each read once."""
+    """Drafts, an autoencoder, a lexicon and prompt caches for models with these tokenizers, each
+    read once.
+    """
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
         self._tokenizers = tokenizers
         self._drafts: dict[str, Draft | None] = {}
         self._caches: dict[tuple[Model, int, Path], PromptCache] = {}
+        self._autoencoders: dict[str | None, PictureLatents] = {}
         self._lexicon: Lexicon | None = None
 
     def draft(self, decoding: DecodingConfig, experiment: Experiment) -> Draft | None:
@@ -117,6 +152,14 @@ class Companions:
         if name is not None and name not in self._drafts:
             self._drafts[name] = read_draft(name, experiment, self._tokenizers)
         return None if name is None else self._drafts[name]
+
+    def pictures(self, latents: np.ndarray, decoding: DecodingConfig) -> np.ndarray:
+        """Return the pictures of latents [n rows columns C]; see `read_autoencoder`."""
+        name, codec = decoding.autoencoder, self._tokenizers.src
+        assert isinstance(codec, Latents)
+        if name not in self._autoencoders:
+            self._autoencoders[name] = read_autoencoder(name, codec)
+        return self._autoencoders[name].decode(latents)
 
     def lexicon(self, decoding: DecodingConfig, workdir: Path | None) -> Lexicon | None:
         """Return the lexicon for shortlists, if the config asks for them.

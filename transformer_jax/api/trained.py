@@ -14,6 +14,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.config import DecodingConfig, Experiment, ObjectiveConfig
 from transformer_jax.config.choices.searches import ONE, with_search
 from transformer_jax.config.convert import parse
+from transformer_jax.data.codecs.latents import Latents
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.states import States
 from transformer_jax.decoding import inputs
@@ -304,12 +305,24 @@ class TrainedModel(Reading):
         `guidance=4, sampling_steps=20, num_samples=10, seed=1`.
 
         Raises:
-          UserError: if the model draws nothing, or does not know a class or a word.
+          UserError: if the model draws nothing, or does not know a class or a word, or draws in
+            latents and their autoencoder is missing or another one.
         """
         search = (decoding or self.experiment.decoding).search  # its fields do not ask for another
         chosen = self._decoding(decoding, {"search": search} | fields)
         several, _ = inputs.texts(said, "draw")
-        return np.concatenate([*draw(self.loaded, several, chosen)])
+        return self.pictures(np.concatenate([*draw(self.loaded, several, chosen)]), chosen)
+
+    def pictures(self, drawn: np.ndarray, decoding: DecodingConfig | None = None) -> np.ndarray:
+        """Return the pictures of latents [n rows columns C], by `decoding.autoencoder`; pictures
+        are returned as they are.
+
+        Raises:
+          UserError: if the autoencoder is missing or another one.
+        """
+        if not isinstance(self.tokenizers.src, Latents):
+            return drawn
+        return self._beside.pictures(drawn, decoding or self.experiment.decoding)
 
     def mutations(self, sequence: str, mutations: Sequence[str]) -> list[float]:
         """Return a masked language model's score of each mutation of a sequence, such as "A23G":

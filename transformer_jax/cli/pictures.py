@@ -51,26 +51,45 @@ def codebook(argv: Sequence[str]) -> int:
 
 
 def encode(argv: Sequence[str]) -> int:
-    """Write pictures as text, and return the exit code."""
-    parser = Parser("Write pictures as text: one per line, its codes separated by spaces.")
+    """Write pictures as text, or as latents, and return the exit code."""
+    parser = Parser(
+        "Write pictures as text: one per line, its codes separated by spaces. With a variational\n"
+        "autoencoder, write their latents in place of the array, beside labels and names."
+    )
     parser.add_argument("file", type=Path, help="an .npz file with an array of pictures")
     parser.add_argument("--array", default="images", help="name of the array; default: images")
     parser.add_argument("--codebook", type=Path, required=True, help=CODEBOOK)
+    parser.add_argument("--output", type=Path, help="of latents, and only of these: FILE.npz")
     arguments = parser.parse_args(list(argv))
-    book = codebook_at(arguments.codebook)
-    pictures = read_arrays(arguments.file, [arguments.array])[arguments.array]
-    for line in as_lines(book.encode(pictures)):
-        sys.stdout.write(f"{line}\n")
+    book, output = codebook_at(arguments.codebook), arguments.output
+    digest = getattr(book, "digest", None)  # of an autoencoder with latents
+    if (digest is None) != (output is None) or (output is not None and output.suffix != ".npz"):
+        raise UserError(
+            f"--output={output}: {arguments.codebook} has "
+            + ("codes, which are written to standard output; leave it out" if digest is None else
+               "latents; give a file that ends with .npz")
+        )  # fmt: skip
+    beside = ["labels", "names"]
+    arrays = read_arrays(arguments.file, [arguments.array], beside)
+    encoded = book.encode(arrays.pop(arguments.array))
+    if output is None:
+        for line in as_lines(encoded):
+            sys.stdout.write(f"{line}\n")
+        return 0
+    with writing(str(output), output.parent):
+        arrays |= {arguments.array: encoded, "autoencoder": np.array([digest])}
+        np.savez(output, **arrays)  # type: ignore[arg-type]
+    print(f"latents of {len(encoded):,} pictures, {encoded.shape[1:]}; written to {output}")
     return 0
 
 
 def decode(argv: Sequence[str]) -> int:
-    """Draw lines of codes, and return the exit code."""
+    """Draw lines of codes, or latents, and return the exit code."""
     parser = Parser(
         "Make pictures from lines of codes: one sheet of them, .png, or an array `images`, .npz.\n"
         "A line that is not a whole picture becomes an empty one, and is counted."
     )
-    parser.add_argument("file", type=Path, help="lines of codes")
+    parser.add_argument("file", type=Path, help="lines of codes; or latents, `images` in FILE.npz")
     parser.add_argument("--codebook", type=Path, required=True, help=CODEBOOK)
     parser.add_argument("--columns", type=int, default=10, help="of the sheet; default: 10")
     parser.add_argument("--labels", type=Path, help="one label per line, for the .npz, on which "
@@ -84,7 +103,11 @@ def decode(argv: Sequence[str]) -> int:
     if arguments.columns < 1:
         raise UserError(f"--columns={arguments.columns}: must be at least 1")
     book = codebook_at(arguments.codebook)
-    lines = [book.read(line) for line in read_lines(arguments.file)]
+    lines: list[np.ndarray | None]
+    if arguments.file.suffix == ".npz":
+        lines = [*read_arrays(arguments.file, ["images"])["images"]]
+    else:
+        lines = [book.read(line) for line in read_lines(arguments.file)]
     if not lines:
         raise UserError(f"{arguments.file}: holds no lines")
     labels: dict[str, Any] = {}

@@ -94,6 +94,9 @@ class ModelConfig(Section):
     # "autoencoder": an encoder that quantises each vector to one of `num_codes` codes, and more
     # encoder layers, called the decoder, that reconstruct the vectors from the codes (VQ-VAE: van
     # den Oord et al. 2017, arXiv:1711.00937; with Transformers: Yu et al. 2021, arXiv:2110.04627).
+    # "variational_autoencoder": the same with a vector of `code_width` normal numbers per position
+    # in place of a code (Kingma and Welling 2013, arXiv:1312.6114), in whose latents a diffusion
+    # model can draw (Rombach et al. 2022, arXiv:2112.10752).
     # "diffusion_transformer": an encoder of noisy pictures that predicts what noise hides in each
     # patch, led by the time and by what the target side says of the picture (DiT: Peebles and Xie
     # 2022, arXiv:2212.09748; MM-DiT: Esser et al. 2024, arXiv:2403.03206).
@@ -106,7 +109,7 @@ class ModelConfig(Section):
     architecture: Literal[
         "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "factorised_encoder",
         "recurrent", "elmo", "decomposable_attention", "prefix_decoder", "autoencoder",
-        "diffusion_transformer", "decision_transformer", "evoformer",
+        "variational_autoencoder", "diffusion_transformer", "decision_transformer", "evoformer",
     ] = "encoder_decoder"  # fmt: skip
     # decision_transformer: "discrete" actions are a choice among those of training; "continuous"
     # ones are vectors of numbers from -1 to 1, predicted by tanh and squared error.
@@ -118,11 +121,15 @@ class ModelConfig(Section):
     num_time_layers: int = number(4, 1, 1000, of="architectures")  # factorised_encoder
     num_latents: int = number(256, 1, SIZE, of="architectures")  # perceiver
     num_codes: int = number(256, 1, SIZE, of="architectures")  # autoencoder
-    # autoencoder: channels in which the nearest code is looked up, by direction alone.
+    # autoencoder: channels in which the nearest code is looked up, by direction alone;
+    # variational_autoencoder: those of a latent vector.
     code_width: int = number(16, 2, SIZE, of="architectures")
     # autoencoder: the weight of the loss that moves a position towards its code; the loss that
     # moves the code has weight 1 (van den Oord et al. 2017, equation 3).
     commitment: float = number(0.25, 0, 1e3, of="architectures")
+    # variational_autoencoder: the weight of the divergence (nats) of a position's latents from a
+    # standard normal distribution, beside the mean squared error of what is made of them.
+    kl_weight: float = number(1e-3, 0, 1e3, of="architectures")
     pair_width: int = number(128, 1, SIZE, of="architectures")  # evoformer: channels of a pair
     pair_heads: int = number(4, 1, SIZE, of="architectures")  # evoformer: attention between pairs
     # evoformer: channels of each side of the outer product that tells pairs of the sequence
@@ -539,16 +546,17 @@ class SideConfig(Section):
     # "moves": a line is one or more of the 1,968 chess moves, "e2e4", separated by spaces;
     # "huggingface": the tokenizer.json of an imported model.
     # What is not text becomes vectors. "patches": squares of pictures; "tubelets": squares of
-    # several frames of a clip (ViViT: Arnab et al. 2021, arXiv:2103.15691); "series": rows of
-    # numbers; "log_mel": frames of sound, the log power in each of several bands (Whisper: Radford
-    # et al. 2022, arXiv:2212.04356); "states": those of an agent, numbers that are standardised or
-    # one of a finite number, with the return still to come; "actions": vectors of numbers from -1
-    # to 1. Actions that are one of a finite number are "labels";
-    # "coordinates": chains of points in space.
+    # several frames of a clip (ViViT: Arnab et al. 2021, arXiv:2103.15691); "latents": what a
+    # variational autoencoder makes of pictures, as `transformer-jax pictures encode` writes it,
+    # with unit variance in training; "series": rows of numbers; "log_mel": frames of sound, the log
+    # power in each of several bands (Whisper: Radford et al. 2022, arXiv:2212.04356); "states":
+    # those of an agent, numbers that are standardised or one of a finite number, with the return
+    # still to come; "actions": vectors of numbers from -1 to 1. Actions that are one of a finite
+    # number are "labels"; "coordinates": chains of points in space.
     codec: Literal[
         "subwords", "wordpiece", "words", "trees", "bytes", "characters", "residues",
         "nucleotides", "classes", "labels", "values", "spans", "fen", "board", "moves",
-        "huggingface", "patches", "tubelets", "series", "log_mel", "states", "actions",
+        "huggingface", "patches", "tubelets", "latents", "series", "log_mel", "states", "actions",
         "coordinates",
     ] = "subwords"  # fmt: skip
 
@@ -1267,6 +1275,9 @@ class DecodingConfig(Section):
     # euler, heun, ancestral: the prediction is p + guidance (q - p), from q with the target side
     # and p without; 1: q alone (classifier-free guidance).
     guidance: float = number(1.0, 0, 1000, of="searches", may_change=True)
+    # euler, heun, ancestral, with src.codec="latents": the work directory of the autoencoder whose
+    # latents these are, which makes pictures of them.
+    autoencoder: str | None = value(None, of="searches", may_change=True)
     beam_size: int = number(4, 1, 1000, of="searches", may_change=True)  # 1: greedy
     # score = log-probability / penalty; the length counts EOS and not BOS.
     # "gnmt": ((5 + length) / 6)^alpha; "power": length^alpha.

@@ -16,6 +16,7 @@ from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Ragged, Side
 from transformer_jax.data.batches.batching import fixed_batches
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.latents import Latents
 from transformer_jax.data.codecs.pixels import Pixels
 from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.search import values
@@ -26,7 +27,8 @@ ROWS = 64  # pictures drawn at a time
 
 def draw(loaded: Loaded, said: Sequence[str], decoding: DecodingConfig) -> Iterator[np.ndarray]:
     """Yield `decoding.num_samples` pictures of each text or class, in their order, some at a time:
-    bytes [n H W C], or clips [n T H W C]. An empty text says nothing: the picture is of anything.
+    bytes [n H W C], or clips [n T H W C], or latents, float32 [n rows columns C]. An empty text
+    says nothing: the picture is of anything.
 
     Picture i is a function of the seed, i and what is said of it.
 
@@ -51,7 +53,7 @@ def draw(loaded: Loaded, said: Sequence[str], decoding: DecodingConfig) -> Itera
             "to be told what to draw; give a text"
         )
     codec = loaded.codecs.src
-    assert isinstance(codec, Pixels)
+    assert isinstance(codec, Pixels | Latents)
     each = [ids for ids in _encoded(loaded.codecs.tgt, said) for _ in range(decoding.num_samples)]
     length = max(1, max(map(len, each), default=1))
     rows = min(ROWS, max(1, len(each)))
@@ -67,7 +69,7 @@ def draw(loaded: Loaded, said: Sequence[str], decoding: DecodingConfig) -> Itera
             loaded.params, Side(ids, pos, seg), jnp.float32(decoding.guidance), points,
             np.uint32(decoding.seed), np.arange(start, start + rows, dtype=np.uint32),
         )  # fmt: skip
-        yield codec.form.joined(codec.as_bytes(np.asarray(made)[: len(part)]))
+        yield codec.values(np.asarray(made)[: len(part)])
 
 
 def _encoded(codec: Codec, said: Sequence[str]) -> list[list[int]]:

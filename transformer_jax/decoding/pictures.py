@@ -1,4 +1,4 @@
-"""Encoding pictures as codes, and decoding them, with a trained autoencoder."""
+"""Encoding pictures as codes or latents, and decoding them, with a trained autoencoder."""
 
 import functools
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from transformer_jax.data.codecs.patches import Form, Patches
 from transformer_jax.data.random import Draw
 from transformer_jax.decoding.inputs import read
 from transformer_jax.decoding.loaded import Loaded
+from transformer_jax.decoding.text.prompt_cache import digest
 from transformer_jax.models.model import Model
 
 _PLACES = 2**14  # of a batch, at most
@@ -55,7 +56,7 @@ class PictureCodes:
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """Return the pictures of codes [n L]: bytes [n H W C]."""
-        return self.form.joined(self.codec.as_bytes(self._each("from_codes", codes)))
+        return self.codec.values(self._each("from_codes", codes))
 
     def read(self, line: str) -> np.ndarray | None:
         """Return the codes of a line of text [L]; None if it does not hold a whole picture's."""
@@ -76,19 +77,63 @@ class PictureCodes:
         return np.concatenate(batches)
 
 
+class PictureLatents(PictureCodes):
+    """The same for an autoencoder of vectors, whose latents stand for codes."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of the autoencoder, which other latents than its own do not fit."""
+        return f"{digest(self.params)}{self.codec.digest}"
+
+    def encode(self, pictures: Any) -> np.ndarray:
+        """Return the latents of pictures, float32 [n rows columns K], of one [rows columns K]; see
+        PictureCodes.
+        """
+        several, one = read(pictures, self.codec, self._data, "encode")
+        width = self.model.config.code_width
+        vectors = self._codes(several) if several else np.zeros((0, width), np.float32)
+        latents = vectors.reshape(-1, *self.form.grid, width)
+        return latents[0] if one else latents
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """Return the pictures of latents [n rows columns K]: bytes [n H W C].
+
+        Raises:
+          UserError: if they have another shape.
+        """
+        wanted = (*self.form.grid, self.model.config.code_width)
+        if codes.shape[1:] != wanted:
+            raise UserError(
+                f"decode: latents have shape {codes.shape}, and this autoencoder's are [n "
+                f"{' '.join(map(str, wanted))}]; give those of this one"
+            )
+        rows = codes.reshape(len(codes), -1, wanted[2]).astype(np.float32)
+        return super().decode(rows)
+
+    def read(self, line: str) -> None:
+        """See PictureCodes: latents are not written as text."""
+        raise UserError(
+            "this autoencoder has latents, not codes, and they are no text; give an .npz file of "
+            "them"
+        )
+
+
+_KINDS = {"autoencoder": PictureCodes, "variational_autoencoder": PictureLatents}
+
+
 def picture_codes(loaded: Loaded) -> PictureCodes:
-    """Return the codes of a model.
+    """Return the codes of a model, or its latents.
 
     Raises:
       UserError: if the model has none.
     """
     architecture = loaded.model.config.architecture
-    if architecture != "autoencoder":
+    if architecture not in _KINDS:
         raise UserError(
             f"config.model.architecture={architecture!r}: such a model has no codes "
             "of pictures; train an 'autoencoder', as configs/picture_codes.py does"
         )
-    return PictureCodes(loaded)
+    return _KINDS[architecture](loaded)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -9,6 +9,7 @@ from transformer_jax.api import TrainedEnsemble, TrainedModel, load
 from transformer_jax.base.arrays import Float
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.codec import encoded
+from transformer_jax.data.codecs.latents import Latents
 from transformer_jax.data.codecs.pixels import Pixels
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.texts import spread
@@ -28,7 +29,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     With a classifier (`evaluation.classifier`): "accuracy", the share (%) in which it sees what was
     asked for, beside "real_accuracy", that of the split's own pictures; and "frechet_distance" of
     its features of both (see `frechet_distance`), beside "real_frechet_distance", that between two
-    equally large parts of the split: distances shrink with the number of pictures.
+    equally large parts of the split: distances shrink with the number of pictures. Of a model that
+    draws in latents, the split's own pictures are what the autoencoder makes of them.
 
     Raises:
       UserError: if the model is an ensemble, the split has fewer than two pictures, or a class is
@@ -37,7 +39,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     if isinstance(trained, TrainedEnsemble):
         raise UserError("an ensemble draws no pictures: load one checkpoint of one --workdir")
     experiment, codec = trained.experiment, trained.tokenizers.src
-    assert isinstance(codec, Pixels)
+    assert isinstance(codec, Pixels | Latents)
     count = min(experiment.evaluation.drawn, len(corpus) // 2)
     if not count:
         raise UserError(f"{split}: has {len(corpus)} pictures; give at least two to compare with")
@@ -49,6 +51,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     pictures = trained.draw(said, decoding)
     real = [[corpus.src[i] for i in part] for part in (chosen, others)]
     loss = losses(trained.loaded, encoded(codec, real[0]), said)
+    if isinstance(codec, Latents):  # real pictures are made of theirs, as those drawn are
+        real = [list(trained.pictures(np.stack(part), decoding)) for part in real]
     scores: dict[str, dict[str, Any]] = {
         "loss": {"value": float(loss.mean()), "signature": f"{count} pictures"}
     }
@@ -114,6 +118,7 @@ def judged(
         {"hypothesis": said, "right": right, "probability": one[said]}
         for said, right, one in zip(seen, each, shares, strict=True)
     ]
+    real = [[x[..., 0] if x.shape[-1] == 1 else x for x in part] for part in real]
     true = [next(iter(one)) == label
             for one, label in zip(classifier.classify(real[0]), labels, strict=True)]  # fmt: skip
     count = len(each)

@@ -21,10 +21,11 @@ from transformer_jax.data.batches.batching import PLANS, Plan, filled, longer_si
 from transformer_jax.data.batches.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import classes, letters, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
+from transformer_jax.data.codecs.latents import Latents
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.objectives import Objective, noun_of, objective_named
-from transformer_jax.data.sources import Corpus, text_files
+from transformer_jax.data.sources import Corpus, array_files, text_files
 from transformer_jax.data.store.token_store import Selection, TokenStore, Uneven, open_store
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import round_trip, warm_start
@@ -74,6 +75,11 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         columns = train.src, texts, codecs, symbols, experiment.src
         tokenizers = taken or train_pair(tokenizer, *columns)
         tokenizers = replace(tokenizers, template=template)
+        if isinstance(tokenizers.src, Latents):
+            origin = array_files.made_by(data, "train")
+            tokenizers = replace(tokenizers, src=tokenizers.src.made_by(origin))
+    if isinstance(tokenizers.src, Latents):
+        _check_latents(data, tokenizers.src)
     if isinstance(tokenizers.src, VectorCodec):
         tokenizers.src.check_read_by(experiment.model)
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt
@@ -137,6 +143,16 @@ def _check_dropped(experiment: Experiment, codec: Codec) -> None:
             + (f"the id of <mask> is {mask}; set it to {mask}" if mask is not None else
                "the tokenizer has no <mask>; set it to None")
         )  # fmt: skip
+
+
+def _check_latents(data: DataConfig, codec: Latents) -> None:
+    """Check that latents of both splits are those of the autoencoder that the codec knows."""
+    for split in ("train", "validation"):
+        if array_files.made_by(data, split) != codec.autoencoder:
+            raise UserError(
+                f"config.data.{split}: has latents of another autoencoder than training had; "
+                "encode all splits with one, by `transformer-jax pictures encode`"
+            )
 
 
 def _check_shapes(experiment: Experiment, plan: Plan) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from transformer_jax.config import Experiment, ModelConfig, ObjectiveConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.models.autoencoder import Autoencoder
+from transformer_jax.models.autoencoder import Autoencoder, VariationalAutoencoder
 from transformer_jax.models.core import Core
 from transformer_jax.models.decision_transformer import DecisionTransformer
 from transformer_jax.models.decoder import Decoder
@@ -43,6 +43,7 @@ MODELS: dict[str, type[Core]] = {
     "decomposable_attention": DecomposableAttention,
     "prefix_decoder": PrefixDecoder,
     "autoencoder": Autoencoder,
+    "variational_autoencoder": VariationalAutoencoder,
     "diffusion_transformer": DiffusionTransformer,
     "decision_transformer": DecisionTransformer,
     "evoformer": Evoformer,

@@ -242,6 +242,9 @@ ARCHITECTURES = {
     "autoencoder": Architecture(
         vectors=True, reads=("num_codes", "code_width", "commitment"), initializers=("xavier",)
     ),
+    "variational_autoencoder": Architecture(
+        vectors=True, reads=("code_width", "kl_weight"), initializers=("xavier",)
+    ),
     "diffusion_transformer": Architecture(
         stacks=("encoder",), vectors=True, rows=True, reads=("condition",),
         initializers=("xavier",), check=_check_diffusion,

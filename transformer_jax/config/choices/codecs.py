@@ -81,6 +81,7 @@ CODECS = {
         reads=("patch_size", "tubelet_frames", "pixel_scale"),
         tasks={"translation": "video-text-to-text", "text-classification": "video-classification"},
     ),
+    "latents": Codec(sources=("arrays",), axes=2, noun="picture", read_as="pictures in latents"),
     "series": Codec(sources=("series",), noun="series", read_as="time series"),
     "log_mel": Codec(
         sources=("wavs",), noun="sound", read_as="sounds", sound=True,
@@ -99,6 +100,7 @@ CODECS = {
 }  # fmt: skip
 VECTORS = with_(CODECS, vectors=True)
 GRIDDED = tuple(word for word, codec in CODECS.items() if codec.axes)
+PICTURED = tuple(word for word, codec in CODECS.items() if "pixel_scale" in codec.reads)
 LETTERS = with_(CODECS, letters=True)
 PARTS = with_(CODECS, parts=True)
 SIZED = tuple(word for word, codec in CODECS.items() if codec.tokenizer)

@@ -261,12 +261,13 @@ def check_patterns(model: Any) -> None:
 def _check_stack(model: Any, name: str) -> None:
     """Reject mixers that cannot be in this stack."""
     stack = name.removesuffix("_pattern")
-    reads_all = stack == "encoder" or model.architecture == "autoencoder"
+    codes = model.architecture in ("autoencoder", "variational_autoencoder")
+    reads_all = stack == "encoder" or codes
     why = {
         "encoder": "runs left to right; an encoder reads the whole text",
         "decoder": "reads whole texts; a decoder does not have the end yet",
         "autoencoder": "runs left to right; this decoder reads all codes at once",
-    }[model.architecture if reads_all and stack == "decoder" else stack]
+    }["autoencoder" if codes and stack == "decoder" else stack]
     records = known(MIXERS, getattr(model, name), name)
     for kind in getattr(model, name):
         stacks = records[kind].stacks if kind in records else _BOTH

@@ -331,7 +331,7 @@ OBJECTIVES = {
         check=_check_ctc,
     ),
     "reconstruct": Objective(
-        architectures=("autoencoder",),
+        architectures=("autoencoder", "variational_autoencoder"),
         vectors="patches",
         reproduces=True,
         senses=True,

@@ -28,6 +28,15 @@ def check_diffusion(run: Any, field: str) -> None:
         f"src.codec={run.src.codec!r}: {name} draws pictures; choose 'patches', or 'tubelets' for "
         "clips",
     )
+    place = f"decoding.autoencoder={run.decoding.autoencoder!r}"
+    check(
+        (run.src.codec == "latents") == (run.decoding.autoencoder is not None),
+        f"{place}: with src.codec='latents' it makes pictures of what is drawn; set it to the work "
+        "directory that encoded them"
+        if run.src.codec == "latents"
+        else f"{place}: has no effect with src.codec={run.src.codec!r}, whose values are pictures; "
+        "leave it at None",
+    )
     classes = run.tgt.codec == "classes"
     fitting = "class" if classes else "text"
     check(

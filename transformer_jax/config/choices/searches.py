@@ -34,7 +34,7 @@ SEARCHES = {
     **{
         word: Search(
             draws=True, competes=False, width="num_samples", values=True,
-            reads=("sampling_steps", "guidance", "num_samples", "seed"),
+            reads=("sampling_steps", "guidance", "num_samples", "seed", "autoencoder"),
         )
         for word in ("euler", "heun", "ancestral")
     },

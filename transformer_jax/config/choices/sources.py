@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.config.bounds import check, default_unless, either
-from transformer_jax.config.choices.codecs import GRIDDED
+from transformer_jax.config.choices.codecs import PICTURED
 from transformer_jax.config.choices.record import Record, readers
 
 
@@ -86,9 +86,9 @@ class Augmentation(Record):
 
 
 AUGMENTATIONS = {
-    "crop": Augmentation(codecs=GRIDDED, reads=("crop_padding",)),
-    "flip": Augmentation(codecs=GRIDDED),
-    "cutout": Augmentation(codecs=GRIDDED, reads=("cutout_size",)),
+    "crop": Augmentation(codecs=PICTURED, reads=("crop_padding",)),
+    "flip": Augmentation(codecs=PICTURED),
+    "cutout": Augmentation(codecs=PICTURED, reads=("cutout_size",)),
     "frequency_mask": Augmentation(codecs=("log_mel",), reads=("frequency_mask_size",)),
     "time_mask": Augmentation(codecs=("log_mel",), reads=("time_mask_size", "time_mask_share")),
 }

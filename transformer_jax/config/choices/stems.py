@@ -63,7 +63,7 @@ def _check_conv1d(model: Any, field: str) -> None:
 
 STEMS = {
     "embedding": Stem(),
-    "linear": Stem(codecs=("patches", "tubelets", "log_mel"), inverted=True),
+    "linear": Stem(codecs=("patches", "tubelets", "latents", "log_mel"), inverted=True),
     "convolution": Stem(
         codecs=("patches",), rows=True, inverted=True, reads=("stem_layers", "grid"),
         check=_check_convolution,
@@ -123,9 +123,10 @@ def check_stem(model: Any) -> None:
     )
     inverted = with_(STEMS, inverted=True)
     check(
-        model.architecture != "autoencoder" or model.stem in inverted,
-        f"stem={model.stem!r}: architecture='autoencoder' reconstructs the vectors it reads; "
-        f"choose {either(inverted)}",
+        model.architecture not in ("autoencoder", "variational_autoencoder")
+        or model.stem in inverted,
+        f"stem={model.stem!r}: architecture={model.architecture!r} reconstructs the vectors it "
+        f"reads; choose {either(inverted)}",
     )
     check(
         model.architecture != "diffusion_transformer" or model.stem in inverted,

@@ -31,7 +31,7 @@ def _check_reading(run: Any, vectors: bool) -> None:
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
     acts = run.objective.record.acts
     of = own or ("states" if acts else "patches")
-    of = "tubelets" if run.codecs[0] == "tubelets" and not own else of
+    of = run.codecs[0] if run.codecs[0] in ("tubelets", "latents") and not own else of
     stems = tuple(word for word, stem in STEMS.items() if of in stem.codecs)
     check(
         model.stem in (stems if vectors else ("embedding",)),

@@ -129,6 +129,10 @@ class Pixels(VectorCodec):
         pixels = vectors * self._deviations + self._means
         return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
 
+    def values(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the pictures or clips of a model's inputs or outputs [n L C], as bytes."""
+        return self.form.joined(self.as_bytes(vectors))
+
     @property
     def _means(self) -> np.ndarray:
         return np.tile(self.mean, self.form.pixels)

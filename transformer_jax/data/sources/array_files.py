@@ -63,6 +63,27 @@ def _read(path: Path, config: DataConfig, split: str) -> dict[str, Any]:
     return read_arrays(path, wanted, ["names"])
 
 
+def made_by(config: DataConfig, split: str) -> str:
+    """Return the digest of the autoencoder that wrote the files of a split, from their array
+    `autoencoder`; "" if they have none.
+
+    Raises:
+      UserError: if they are of several.
+    """
+    found: dict[str, Path] = {}
+    for part in getattr(config, split):
+        path = user_path(config.directory or ".") / f"{part}.npz"
+        array = read_arrays(path, [], ["autoencoder"]).get("autoencoder", [""])
+        found.setdefault(str(array[0]), path)
+    if len(found) > 1:
+        one, other, *_ = found.values()
+        raise UserError(
+            f"config.data.{split}: {one} and {other} have latents of different autoencoders; "
+            "encode both with one"
+        )
+    return next(iter(found))
+
+
 def read_arrays(
     path: Path, wanted: Mapping[str, str] | Sequence[str], others: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
