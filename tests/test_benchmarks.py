@@ -466,3 +466,41 @@ def test_a_widened_model_computes_the_same():
     model, params = make(small)
     found = logits_of(build(large, VOCAB, VOCAB), widen.widened(small, params, large, VOCAB), batch)
     np.testing.assert_allclose(found, logits_of(model, params, batch), atol=1e-5)
+
+
+def test_controls_of_drawings_have_the_moments_of_their_class():
+    """And what is copied from training is nearest to it."""
+    study, rng = script("drawings"), np.random.default_rng(0)
+    images = np.zeros((400, 6, 6), np.uint8)
+    images[:200] = rng.normal(60, 9, (200, 6, 6))
+    images[200:] = rng.normal(180, [[[5]], [[20]]] * 100, (200, 6, 6))
+    train = study.Pictures(images, ["a"] * 200 + ["b"] * 200)
+    for components in (0, 32):
+        made = study.normal(train, ["b"] * 300, components, rng).images.astype(float)
+        real = images[200:].astype(float)
+        assert made.mean() == pytest.approx(real.mean(), abs=1)
+        assert made.std() == pytest.approx(real.std(), rel=0.1)
+    assert study.nearest(train.some(np.arange(9)), train) == pytest.approx(0, abs=1e-2)
+    assert study.nearest(study.Pictures(images[:9] + 100, ["a"] * 9), train) > 20
+
+
+def test_words_of_residues_have_a_label_each():
+    """A window's one-hot vectors say which residue is where, and logistic regression learns it."""
+    study = script("protein_structure")
+    chain = study.Chain("MKTAYW", "CCHHEC", "011001")
+    assert study.words(chain) == ("K TAY W", "C H C")
+    assert study.labels(chain).tolist() == [2, 0, 2]
+    seen, truth = study.table([chain], 1, False)
+    size = len(study._LETTERS) + 1
+    columns = seen.toarray().nonzero()[1].reshape(3, 3) - size * np.arange(3)
+    spelled = ["".join([*study._LETTERS, "-"][i] for i in row) for row in columns]
+    assert spelled == ["MKT", "KTA", "YW-"]
+    assert truth.tolist() == [2, 0, 2]
+    assert study.table([chain], 1, True)[0].sum(1).ravel().tolist() == [[5, 5, 5]]
+    rng = random.Random(0)
+    long = "".join(rng.choice("AVK") for _ in range(20_000))
+    learnable = study.Chain(long, long.translate(str.maketrans("AVK", "HEC")), "1" * 20_000)
+    found = study.control({"train": [learnable], "validation": [chain], "test": [learnable]},
+                          1, False, 0.0)  # fmt: skip
+    assert found["test"] == 100
+    assert study.related(["MKTAYWLLGHA"], ["AAAA", "MKTAYWLLGHV"]) == {0}

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 from test_diffusion import DATA, DIFFUSION, LABELS, PICTURES, trained
@@ -104,6 +105,16 @@ def test_drawings_are_decoded_by_the_autoencoder(home):
     assert np.array_equal(latents, made.encode(PICTURES))
     assert np.array_equal(model.pictures(latents[:3]), made.decode(latents[:3]))
     assert evaluate.main([f"--workdir={home / 'latents/run'}", "--split=validation"]) == 0
+
+
+@pytest.mark.thorough
+def test_a_resumed_autoencoder_has_the_same_noise(home):
+    """Latents of training are random: one step, and then another, are as two at once."""
+    for steps in (1, 2):
+        training = dataclasses.replace(AUTOENCODER.training, steps=steps)
+        trained(home, "resumed", dataclasses.replace(AUTOENCODER, training=training))
+    one, other = (transformer_jax.load(home / x, "last").params for x in ("autoencoder", "resumed"))
+    assert jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def test_another_autoencoder_is_refused(home, tmp_path):

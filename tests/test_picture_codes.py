@@ -84,6 +84,10 @@ def test_encoding_and_decoding_on_the_command_line(run, tmp_path, capsys):
     made = ["pictures", "decode", str(tmp_path / "made.codes"), book]
     assert dispatch([*made, f"--output={tmp_path / 'made.npz'}"]) == 0
     assert "42 pictures, 2 of them broken lines" in capsys.readouterr().out
+    with pytest.raises(UserError, match="has codes, not latents; give lines of them"):
+        dispatch(["pictures", "decode", place, book, f"--output={tmp_path / 'made.npz'}"])
+    with pytest.raises(UserError, match="has codes, which are written to standard output"):
+        dispatch(["pictures", "encode", place, book, f"--output={tmp_path / 'made.npz'}"])
     with np.load(tmp_path / "made.npz") as file:
         assert np.array_equal(file["images"][:40], coded.decode(coded.encode(PICTURES)))
 

@@ -105,6 +105,10 @@ def decode(argv: Sequence[str]) -> int:
     book = codebook_at(arguments.codebook)
     lines: list[np.ndarray | None]
     if arguments.file.suffix == ".npz":
+        if not hasattr(book, "digest"):
+            raise UserError(
+                f"{arguments.file}: {arguments.codebook} has codes, not latents; give lines of them"
+            )
         lines = [*read_arrays(arguments.file, ["images"])["images"]]
     else:
         lines = [book.read(line) for line in read_lines(arguments.file)]
