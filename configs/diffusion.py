@@ -21,9 +21,10 @@ mnist_text  MM-DiT (Stable Diffusion 3: Esser et al. 2024, arXiv:2403.03206), le
 mnist_ddpm  mnist as DDPM: the noise is predicted, over 1,000 steps (Ho et al. 2020,
             arXiv:2006.11239). Not yet run to the end, nor is mnist.
 cifar10     32 x 32 pixels in colour, patches of 2: 256 of them; for a GPU. Not yet run.
-cifar10_small  the same with patches of 4, 64 of them, at the size of mnist with 6 layers.
+cifar10_small  the same with patches of 4, 64 of them, at the size of mnist with 6 layers. Not yet
+            run.
 latents     mnist in the latents of our own autoencoder, 7 x 7 vectors of four numbers (latent
-            diffusion: Rombach et al. 2022, arXiv:2112.10752).
+            diffusion: Rombach et al. 2022, arXiv:2112.10752). Not yet run to the end.
 
 How well the pictures show what was asked for is measured by a classifier, which
 configs/pictures.py:mnist trains:

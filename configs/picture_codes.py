@@ -22,7 +22,8 @@ cifar10     32 x 32 pixels in colour, patches of 4, 64 codes.
       --output=data/latents/train.npz
 
 mnist_latents  mnist with four normal numbers for each patch in place of a code (VAE: Kingma and
-            Welling 2013, arXiv:1312.6114), for configs/diffusion.py:latents.
+            Welling 2013, arXiv:1312.6114), for configs/diffusion.py:latents. Not yet run to the
+            end.
 """
 
 from transformer_jax.config import Experiment
