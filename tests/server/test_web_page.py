@@ -5,7 +5,7 @@ import dataclasses
 import shutil
 
 import pytest
-from server.conftest import SETTINGS, listening, service_of, translator, writer
+from server.conftest import SETTINGS, chatter, listening, service_of, translator, writer
 
 from transformer_jax.server.tickets import Full
 
@@ -184,3 +184,28 @@ def test_generation_from_a_prompt(browser, generation):
         page.locator("#prompt").fill("x" * 40)
         page.locator("#go").click()
         page.locator("#status.bad", has_text="shorten it").wait_for()
+
+
+# --- conversation -------------------------------------------------------------------------------
+
+
+def test_a_conversation_goes_on_until_a_new_one_begins(browser, one_device):
+    """By the keyboard; the history counts, and a new conversation forgets it."""
+    trained = chatter()
+    service = service_of(trained, max_tokens=3)
+    with listening(service) as (address, _), opened(browser, address) as page:
+        ready(page)
+        talk: list[dict[str, str]] = []
+        for text in ("a", "b"):
+            talk.append({"role": "user", "content": text})
+            page.locator("#message").fill(text)
+            page.keyboard.press("Enter")
+            page.locator("#status", has_text=" s").wait_for()
+            talk.append({"role": "assistant", "content": trained.chat(talk, 3)})
+            said = page.locator("#messages .assistant").all_inner_texts()
+            assert said == [message["content"] for message in talk[1::2]]
+        page.locator("#anew").click()
+        page.locator("#message").fill("a")
+        page.locator("#send").click()
+        page.locator("#status", has_text=" s").wait_for()
+        assert page.locator("#messages .assistant").all_inner_texts() == [talk[1]["content"]]
