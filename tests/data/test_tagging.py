@@ -13,7 +13,7 @@ from transformer_jax.data import sources
 from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.batches.batching import PLANS, BatchSource, blank
 from transformer_jax.data.codecs import trees
-from transformer_jax.data.codecs.pair import CODECS, train_pair
+from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, train_pair
 from transformer_jax.data.objectives.tagging import Tag
 from transformer_jax.data.sources import Corpus, labelled
 from transformer_jax.data.store.encoding import encode_words
@@ -108,7 +108,7 @@ def test_texts_without_words_and_words_without_pieces(tmp_path):
     pair = train_pair(
         TokenizerConfig(vocab_size=40, joint=False), *corpus(), ("subwords", "labels")
     )
-    pair = pair._replace(tgt=CODECS["labels"].train(TokenizerConfig(), tgt, ()))
+    pair = TokenizerPair(pair.src, CODECS["labels"].train(TokenizerConfig(), tgt, ()))
     store = open_store(
         Corpus(src, tgt, ""), pair, tmp_path, frame=TAG.frame(ObjectiveConfig("tag"))
     )

@@ -68,7 +68,7 @@ def test_long_sources_are_truncated_everywhere(tmp_path, monkeypatch, other, mos
     for found, log_probs in zip(trained.score(*whole), expected, strict=True):
         np.testing.assert_array_equal(found.log_probs, log_probs)
     if other:
-        prompts = map(trained.generator().read, prepared.validation.src)
+        prompts = map(trained.generator().reader.read, prepared.validation.src)
         assert [[*ids, BOS] for ids in read] == [*prompts]
 
 

@@ -35,6 +35,7 @@ def test_only_meaningless_pairs_are_rejected():
         {"architecture": "two_stream", "input_norm": True},
         {"residual": "deep_norm", "initializer": "t5"},
         {"residual": "deep_norm", "initializer": "gpt2"},
+        {"residual": "deep_norm", "initializer": "gpt2_zero"},
         {"attention": "fused", "relative_positions": "shaw_values"},
         {"expert_scores": "sigmoid", "feed_forward_pattern": ("dense",)},
         {"positions": "learned", "layer_sharing": "universal"},

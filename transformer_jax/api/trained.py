@@ -11,7 +11,7 @@ from transformer_jax.api.reading import Reading
 from transformer_jax.api.stored import Companions
 from transformer_jax.base import counting
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import DecodingConfig, Experiment, ObjectiveConfig
+from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.config.choices.searches import ONE, with_search
 from transformer_jax.config.convert import parse
 from transformer_jax.data.codecs.latents import Latents
@@ -147,17 +147,12 @@ class TrainedModel(Reading):
         Raises:
           UserError: if the model has no chat template, or does not continue texts.
         """
-        chosen, loaded = decoding or self.experiment.decoding, self.loaded
-        objective, template = loaded.objective, loaded.codecs.template
-        if template is None or objective.record.prompt not in ("messages", "beginning"):
-            raise loaded.refusal(
-                "has no chat template, which would make one prompt of messages; train with "
-                "objective.name='chat'"
-            )
-        objective = ObjectiveConfig(name="chat", window=objective.window)
+        chosen, loaded = decoding or self.experiment.decoding, self.loaded.in_chats()
         draft = self._beside.draft(chosen, self.experiment)
-        return Generator(loaded.models, loaded.codecs.tgt, objective, chosen, n_best, draft=draft,
-                         template=template)  # fmt: skip
+        return Generator(
+            loaded.models, loaded.codecs.tgt, loaded.objective, chosen, n_best, draft=draft,
+            template=loaded.codecs.template,
+        )  # fmt: skip
 
     def chat(
         self,
@@ -169,9 +164,8 @@ class TrainedModel(Reading):
         **fields: Any,
     ) -> str:
         """Return the answer to the messages of a conversation, each with a "role" and a "content".
-
-        It ends where the chat template ends an answer, or after `max_tokens` pieces; None means
-        256. `tools` are for templates that write them. The other arguments are those of `generate`.
+        It ends where the chat template ends one, or after `max_tokens` pieces; None means 256.
+        `tools` are for templates that write them; other arguments are those of `generate`.
 
         Raises:
           UserError: if the messages are malformed, too long, or the model has no chat template.

@@ -1,6 +1,6 @@
 """A trained model with what every use of it takes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transformer_jax.base.errors import UserError
@@ -50,6 +50,21 @@ class Loaded:
         """Return what the objective makes of encoded sources and targets, as in training."""
         store = TokenStore(src, tgt, self.codecs.special(self.objective.record.chats))
         return self.task.items(store, self.objective.measured, self.reads)
+
+    def in_chats(self) -> "Loaded":
+        """Return the model as one that answers in conversations.
+
+        Raises:
+          UserError: if it has no chat template, or does not continue texts.
+        """
+        continues = self.objective.record.prompt in ("messages", "beginning")
+        if self.codecs.template is None or not continues:
+            raise self.refusal(
+                "has no chat template, which would make one prompt of messages; train with "
+                "objective.name='chat'"
+            )
+        objective = ObjectiveConfig(name="chat", window=self.objective.window)
+        return replace(self, objective=objective)
 
     def check_text(self, verb: str) -> None:
         """Check that the model reads text, and writes it piece by piece.

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.codecs.preferences import last_answer
 from transformer_jax.data.conversations import Compared, Conversation
 from transformer_jax.decoding.loaded import Loaded
@@ -21,14 +20,14 @@ def answer_log_probs(
     Raises:
       UserError: if the model has no chat template, or it refuses a conversation.
     """
+    chat = loaded.in_chats()
     template, codec = loaded.codecs.template, loaded.codecs.tgt
-    if template is None:
-        raise loaded.refusal("has no chat template, so that it gives no answer a probability")
+    assert template is not None
     if not talks:
         return np.zeros(0)
     encoded = [last_answer(ids) for ids in template.encoded(codec, talks)]
     window = max(loaded.objective.window, max(map(len, encoded)))
-    chat = replace(loaded, objective=ObjectiveConfig(name="chat", window=window))
+    chat = replace(chat, objective=replace(chat.objective, window=window))
     parts = log_probs_of(chat, [], encoded, tokens_per_batch)
     return np.array([part.sum(dtype=np.float64) for part in parts])
 
