@@ -7,6 +7,9 @@
 The variant `pretrained` is a language model of bytes, with 4 layers of width 192, on the paragraphs
 of DIR/train.en. The assistant is fine-tuned from it on generated conversations. `preferred` goes on
 from there with pairs of answers, DIR/train.jsonl and DIR/validation.jsonl; see docs/text.md.
+
+33.6 % of the last answers of 1,000 test conversations are exact (seed 0), most refusals and digits,
+no sums; DPO on pairs of its own answers makes it worse, 30.0 %. See results/README.md.
 """
 
 from transformer_jax.config import Experiment
