@@ -117,7 +117,7 @@ def test_xavier_is_uniform_within_its_bounds():
         assert values.std() == pytest.approx(bound / 3**0.5, rel=4 / values.size**0.5), path
     for name in ("src_embedding", "tgt_embedding", "output"):
         assert params[f"{name}/table"].std() == pytest.approx(48**-0.5, rel=0.05)
-    assert INITIALIZERS.keys() == {"xavier", "t5", "gpt2"}  # those that are tested here
+    assert INITIALIZERS.keys() == {"xavier", "t5", "gpt2", "gpt2_zero"}  # those tested here
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
