@@ -141,6 +141,7 @@ WRONG = {
     r"messages\[0\]: is": json.dumps({"messages": ["a"]}),
     r"messages\[0\]\.role: is 'me'": json.dumps({"messages": [{"role": "me", "content": "a"}]}),
     r"messages\[0\]\.content": json.dumps({"messages": [{"role": "user", "content": 3}]}),
+    "which are no characters": conversation("a\ufdd0b\ufdd1", "c"),
     "no message has the role 'assistant'": conversation("a"),
     "tools: is": json.dumps({"prompt": "a", "completion": "b", "tools": 3}),
 }

@@ -5,6 +5,8 @@ from decoding.test_generate import CODEC
 from server.conftest import chatter, writer
 from server.test_openai import events
 
+from transformer_jax.cli.chat import Chat
+
 TALK = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
         {"role": "user", "content": "de"}]  # fmt: skip
 GREEDY = {"model": "tiny", "temperature": 0, "max_tokens": 7}
@@ -119,3 +121,23 @@ def test_tokens_of_conversations(chatting):
 def test_the_page_knows_chat_models(chatting):
     assert chatting.get("/api/model").json()["chats"]
     assert 'id="chat"' in chatting.get("/").text
+
+
+def test_a_terminal_keeps_the_history_and_leaves_out_what_is_too_long():
+    """The window is 8 pieces, so that each question is asked alone, behind the system's message."""
+    trained = chatter()
+    talk = Chat(trained, trained.chat_generator(), "s")
+    said = ["".join(talk.answer(text, 3)) for text in ("ab", "c")]
+    system = {"role": "system", "content": "s"}
+    for text, answer in zip(("ab", "c"), said, strict=True):
+        assert answer == trained.chat([system, {"role": "user", "content": text}], 3)
+    assert [message["content"] for message in talk.messages] == ["c", said[1]]
+    short = Chat(trained, trained.chat_generator(), None)
+    first = "".join(short.answer("", 1))
+    whole = [{"role": "user", "content": ""}, {"role": "assistant", "content": first},
+             {"role": "user", "content": ""}]  # fmt: skip
+    read = trained.chat_generator().reader.asked(whole)
+    assert len(read) <= 8
+    assert "".join(short.answer("", 1)) == trained.chat(whole, 1)
+    short.begin()
+    assert short.messages == []

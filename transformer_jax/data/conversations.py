@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from transformer_jax.base.errors import UserError
 
+# Noncharacters, which templates are marked with.
+MARKS = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 ROLES = "system", "user", "assistant", "tool"
 _FORMS = (
     '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]} '
@@ -89,6 +91,9 @@ def _message(value: Any, name: str) -> Message:
         content = "".join(filter(None, parts))
     if not isinstance(content, str):
         raise UserError(f"{name}.content: is {content!r:.40}, not text")
+    if not {*MARKS}.isdisjoint(content):
+        raise UserError(f"{name}.content: has one of U+FDD0 to U+FDD3, which are no characters; "
+                        "remove it")  # fmt: skip
     return {**value, "content": content}
 
 

@@ -74,7 +74,7 @@ def application(service: Service) -> Starlette:
         route("/v1/models", "GET", openai.models),
         route("/v1/models/{name:path}", "GET", openai.model),
         route("/v1/completions", "POST", openai.completions, searches=True),
-        route("/v1/chat/completions", "POST", chat.completions),
+        route("/v1/chat/completions", "POST", chat.completions, searches=True),
         route("/tokenize", "POST", tokenizer.tokenize),
         route("/detokenize", "POST", tokenizer.detokenize),
         route("/tokenizer_info", "GET", tokenizer.info),

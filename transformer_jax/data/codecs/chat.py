@@ -8,7 +8,7 @@ A template is Jinja's, in the form of Hugging Face `transformers`: it gets `mess
 import datetime as dt
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from transformer_jax.config.choices.chat import CHAT_TEMPLATES
 from transformer_jax.data.codecs.chat_pieces import Named, Rendered, encoded, to_end
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, Codec, hashed
 from transformer_jax.data.conversations import (
+    MARKS,
     Conversation,
     Message,
     conversation_of,
@@ -49,8 +50,8 @@ SOURCES = {
         "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
     ),
 }  # fmt: skip
-# Noncharacters, which no text has: around what a template marks, and around a content's number.
-_BEGIN, _END, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+# Around what a template marks, and around a content's number.
+_BEGIN, _END, _OPEN, _CLOSE = MARKS
 _HELD = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 _PROBE = Conversation([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
 
@@ -169,15 +170,14 @@ class ChatTemplate:
 
     def _rendered(self, conversation: Conversation, codec: Codec, marked: str) -> Rendered:
         text, named = _unmarked(marked), Named.of(codec)
+        spans: Iterable[tuple[int, int]] = self._answers(conversation, codec, text, named)
         if _BEGIN in marked:
-            spans = iter([to_end(text, *span, named) for span in _marked_spans(marked)])
-        else:
-            spans = self._answers(conversation, codec, text, named)
+            spans = [to_end(text, *span, named) for span in _marked_spans(marked)]
         answers = [(begin, end) for begin, end in spans if begin < end]
         return Rendered(text, answers, self._contents(conversation, codec, text, named))
 
     def _answers(
-        self, conversation: Conversation, codec: Codec, text: str, named: "Named"
+        self, conversation: Conversation, codec: Codec, text: str, named: Named
     ) -> Iterator[tuple[int, int]]:
         """Yield where answers are: behind their prompts, or, where a template writes the last one
         in another way than those before it, as thoughts in some, where their contents are.
@@ -231,7 +231,7 @@ class ChatTemplate:
         return [spans[place] for place in range(len(messages))] if whole else None
 
     def _contents(
-        self, conversation: Conversation, codec: Codec, text: str, named: "Named"
+        self, conversation: Conversation, codec: Codec, text: str, named: Named
     ) -> list[tuple[int, int]]:
         """Return where the contents are, if one is spelled like a named piece."""
         contents = [message["content"] for message in conversation.messages]

@@ -38,19 +38,19 @@ class Named(NamedTuple):
 
 
 def encoded(codec: Codec, several: Sequence[Rendered], at_end: bool = False) -> list[list[int]]:
-    """Return the pieces of texts, with those of answers as in `encode`. The pieces before an
+    """Return the pieces of texts; those of answers, with number i, are ~i. The pieces before an
     answer are those of the prompt that it is written after. `at_end`: an answer follows.
     """
     named = Named.of(codec)
     runs: list[str] = []
     plans: list[list[tuple[int, bool]]] = []  # the number of a run, or a piece ~id
-    encoded: list[list[int] | None] = [
+    wholes: list[list[int] | None] = [
         _as_one(codec, rendered, at_end) if isinstance(codec, Imported) else None
         for rendered in several
     ]
-    for rendered, whole in zip(several, encoded, strict=True):
+    for rendered, whole in zip(several, wholes, strict=True):
         plan: list[tuple[int, bool]] = []
-        for text, piece, predicted in () if whole else _runs(rendered, named):
+        for text, piece, predicted in _runs(rendered, named) if whole is None else ():
             plan.append((len(runs) if piece is None else ~piece, predicted))
             runs += [text] if piece is None else []
         plans.append(plan)
@@ -61,7 +61,7 @@ def encoded(codec: Codec, several: Sequence[Rendered], at_end: bool = False) -> 
             for number, predicted in plan
             for piece in (pieces[number] if number >= 0 else [~number])
         ] if whole is None else whole
-        for plan, whole in zip(plans, encoded, strict=True)
+        for plan, whole in zip(plans, wholes, strict=True)
     ]  # fmt: skip
 
 

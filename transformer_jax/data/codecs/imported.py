@@ -1,5 +1,6 @@
 """A Hugging Face tokenizer: a tokenizer.json, with the special ids of the model it came with."""
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +92,7 @@ class Imported:
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [item.ids for item in encodings]
 
-    @property
+    @functools.cached_property
     def symbols(self) -> dict[str, int]:
         """The pieces that a text can name."""
         return {x["content"]: x["id"] for x in self.tokenizer.get("added_tokens") or ()}
