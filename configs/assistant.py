@@ -6,7 +6,9 @@
 
 The variant `pretrained` is a language model of bytes, with 4 layers of width 192, on the paragraphs
 of DIR/train.en. The assistant is fine-tuned from it on generated conversations. `preferred` goes on
-from there with pairs of answers, DIR/train.jsonl and DIR/validation.jsonl; see docs/text.md.
+from there with pairs of answers, DIR/train.jsonl and DIR/validation.jsonl, and `reward` makes a
+reward model of these; `reinforced` goes on with the assistant's own answers, of which those earn
+that are right. See docs/text.md.
 
 33.6 % of the last answers of 1,000 test conversations are exact (seed 0), most refusals and digits,
 no sums; DPO on pairs of its own answers makes it worse, 30.0 %. See results/README.md.
@@ -15,7 +17,7 @@ no sums; DPO on pairs of its own answers makes it worse, 30.0 %. See results/REA
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import door
 
-VARIANTS = ("tuned", "preferred", "pretrained")
+VARIANTS = ("tuned", "preferred", "reward", "reinforced", "pretrained")
 
 
 def get_config(variant: str = "tuned"):
@@ -54,8 +56,8 @@ def get_config(variant: str = "tuned"):
         c.evaluation.every_steps = c.checkpoint.every_steps = 250
         return c
     c.checkpoint.every_steps = c.evaluation.every_steps = 100
-    if variant == "preferred":
-        c.objective.name = "prefer"
+    if variant in ("preferred", "reward"):
+        c.objective.name = "prefer" if variant == "preferred" else "reward"
         c.data.train, c.data.validation = ("train.jsonl",), ("validation.jsonl",)
         c.data.test = c.data.validation
         c.data.batching, c.data.max_length = "bucket", 512
@@ -65,6 +67,25 @@ def get_config(variant: str = "tuned"):
         c.optimizer.warmup_steps = 10
         c.training.steps = 200
         c.checkpoint.best_by = "accuracy"
+        if variant == "reward":
+            c.model.pooling = "last"
+    elif variant == "reinforced":
+        c.objective.name = "reinforce"
+        c.objective.answer_length = 80
+        c.objective.kl_weight = 0.02
+        c.data.source = "number_chats"
+        c.data.num_examples = (20_000, 500, 1000)
+        c.data.max_number = 1000
+        c.data.batching = "bucket"
+        c.data.tokens_per_batch = 64 * 256
+        c.init.source = "runs/assistant"
+        c.optimizer.algorithm = "adam"
+        c.optimizer.schedule = "constant"
+        c.optimizer.learning_rate = 3e-5
+        c.optimizer.warmup_steps = 10
+        c.training.steps = 300
+        c.evaluation.bleu_sentences = 200
+        c.checkpoint.best_by = "reward"
     else:
         c.objective.name = "chat"
         c.data.source = "number_chats"

@@ -113,6 +113,10 @@ MODEL_OF_LINES = {
 PREFERENCES = MODEL_OF_LINES | {
     "objective.name": "prefer", "objective.window": 64, "data.max_length": 128,
 }  # fmt: skip
+REINFORCE = MODEL_OF_LINES | {
+    "objective.name": "reinforce", "checkpoint.best_by": "loss", "data.rows_divisible_by": 1,
+    "data.tokens_per_batch": 1 << 14, "model.dropout_rate": 0.0,
+}  # fmt: skip
 CHAT = MODEL_OF_LINES | {"objective.name": "chat"}
 INFILLING = MODEL_OF_LINES | {"tgt.codec": "bytes", "objective.window": 64}
 MODEL_OF_PREFIXES = {"objective.name": "prefix_lm", "model.architecture": "decoder"}
@@ -323,6 +327,23 @@ NEEDS = {
     "objective.chat_template": CHAT,
     "objective.preference_loss": PREFERENCES,
     "objective.preference_beta": PREFERENCES,
+    **dict.fromkeys(
+        (
+            f"objective.{name}"
+            for name in (
+                "reward",
+                "reward_model",
+                "group_size",
+                "answer_length",
+                "policy_loss",
+                "clip_below",
+                "clip_above",
+                "kl_weight",
+                "rollout_updates",
+            )
+        ),
+        REINFORCE,
+    ),
     "objective.whole_words": MODEL_OF_MASKS,
     "objective.partial_prediction": MODEL_OF_ORDERS,
     "objective.noise_density": MODEL_OF_SPANS,

@@ -178,6 +178,8 @@ TABLES = {
     (config.DataConfig, "batching"): "data.batches.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
     (config.ObjectiveConfig, "preference_loss"): "training.preference_losses.LOSSES",
+    (config.ObjectiveConfig, "reward"): "data.rewards.REWARDS",
+    (config.ObjectiveConfig, "policy_loss"): "data.objectives.reinforcing.SHARES",
     (config.ObjectiveConfig, "noise_schedule"): "data.diffusion.NOISE_SCHEDULES",
     (config.ObjectiveConfig, "prediction"): "data.diffusion.PREDICTIONS",
     (config.ObjectiveConfig, "times"): "data.diffusion.TIMES",

@@ -1,39 +1,26 @@
 """Preferences: pairs of answers, their losses by hand, and what moves what."""
 
-import dataclasses
-import functools
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL as TINY
-from tiny import VARIANTS, make
+from talks import CODEC, TEMPLATE, each_log_prob, loaded, parts, talk
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig, TrainingConfig
-from transformer_jax.config.choices.texts import PREFERENCE_LOSSES
+from transformer_jax.config import DataConfig, ObjectiveConfig, TrainingConfig
+from transformer_jax.config.choices.conversations import PREFERENCE_LOSSES
 from transformer_jax.data.batches.batch import Ragged, one_per_row
-from transformer_jax.data.codecs import characters, preferences
-from transformer_jax.data.codecs.chat import ChatTemplate
+from transformer_jax.data.codecs import preferences
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.conversations import Compared, Conversation, compared
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.store.token_store import TokenStore
-from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.text.preferences import answer_log_probs, compared_log_probs
 from transformer_jax.training.preference_losses import LOSSES
 from transformer_jax.training.step import target_sums
 
-CODEC = characters.train(TokenizerConfig(), ["abcdefghijklmnopqrstuvwxyz"])  # 30 pieces, as tiny's
-TEMPLATE = ChatTemplate(
-    "{% for m in messages %}{{ m.role[0] + m.content + eos_token }}{% endfor %}"
-    "{% if add_generation_prompt %}a{% endif %}"
-)
-MODEL = dataclasses.replace(
-    VARIANTS["decoder"], positions="learned", max_positions=64, dropout_rate=0.0
-)
 PREFER = objective_named("prefer")
 BETA = 0.3
 PAIRS = [("ab", "cde", "f"), ("x", "y", "zwv"), ("hello", "b", "bb")]
@@ -44,23 +31,6 @@ TOTALS = TrainingConfig(label_smoothing=0.0)
 def float64():
     with jax.enable_x64(True):
         yield
-
-
-@functools.cache
-def parts():
-    assert TINY.d_model == MODEL.d_model
-    model, params = make(dataclasses.replace(MODEL, compute_dtype="float64"))
-    return model, jax.tree.map(lambda x: np.asarray(x, np.float64), params)
-
-
-def loaded(objective="prefer") -> Loaded:
-    config = ObjectiveConfig(name=objective, window=20)
-    return Loaded(*parts(), TokenizerPair(CODEC, CODEC, TEMPLATE), config)
-
-
-def talk(prompt: str, answer: str) -> Conversation:
-    roles = zip(("user", "assistant"), (prompt, answer), strict=True)
-    return Conversation([{"role": role, "content": text} for role, text in roles])
 
 
 def pairs_of(rows, labels=None) -> list[Compared]:
@@ -86,20 +56,7 @@ def batch_of(pairs, loss="dpo", length=40, rows=None):
 
 
 def log_prob(conversation: Conversation, params=None) -> jax.Array:
-    """The log-probability of the answer, from the logits of the conversation alone."""
-    model, ours = parts()
-    (ids,) = TEMPLATE.encoded(CODEC, [conversation])
-    plain = np.array([~i if i < 0 else i for i in ids])
-    said = np.array([i < 0 for i in ids])
-    pos = np.arange(len(plain) - 1)[None]
-    side = objective_named("language_model").examples(
-        TokenStore(Ragged.from_lists([[]]), Ragged(plain, np.array([0]), np.array([len(pos[0])]))),
-        one_per_row(np.array([0])), 1, 0, len(pos[0]),
-    )  # fmt: skip
-    side = jax.tree.map(jnp.asarray, side)
-    output = model.outputs(ours if params is None else params, side, None)["tokens"]
-    each = jax.nn.log_softmax(output.logits()[0].astype(jnp.float64))
-    return (each[np.arange(len(plain) - 1), plain[1:]] * said[1:]).sum()
+    return each_log_prob(conversation, params).sum()
 
 
 def by_hand(params, pairs, loss) -> jax.Array:
@@ -261,7 +218,7 @@ def test_forms_of_preferences():
 def test_rows_without_a_reference_are_refused_with_the_command():
     plain = Compared(talk("a", "b"), talk("a", "c"))
     with pytest.raises(UserError, match="transformer-jax score --workdir=WORKDIR --preferences"):
-        preferences.encoded(TEMPLATE, CODEC, [plain.as_json()])
+        batch_of([plain])
 
 
 def test_long_pairs_are_dropped_and_counted():

@@ -94,7 +94,8 @@ def test_paths_are_those_of_the_contract(tmp_path, monkeypatch):
         "path": "run", "config": "run/config.json", "parts": "run/parts",
         "checkpoints": "run/checkpoints", "metrics": "run/metrics.jsonl",
         "trackers": "run/trackers",
-        "timings": "run/timings.jsonl", "history": "run/history.jsonl", "log": "run/train.log",
+        "timings": "run/timings.jsonl", "history": "run/history.jsonl",
+        "answers": "run/answers.jsonl", "log": "run/train.log",
         "tensorboard": "run/tensorboard", "eval": "run/eval",
         "busiest_expert": "run/expert_loads.jsonl",
     }  # fmt: skip

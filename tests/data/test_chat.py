@@ -282,5 +282,5 @@ def test_number_chats_split_by_questions():
         parts[split] = {talk[-2]["content"] for talk in talks}
     assert not parts["train"] & parts["test"]
     assert not parts["validation"] & parts["test"]
-    with pytest.raises(ValueError, match="number_chats': has rows for 'chat', not for"):
+    with pytest.raises(ValueError, match="number_chats': has rows for 'chat' or 'reinforce', not"):
         Experiment(data=config)

@@ -31,11 +31,11 @@ CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
     "span_corruption": ObjectiveConfig("span_corruption", window=7, noise_density=0.4),
     "denoising": ObjectiveConfig("denoising", window=7, token_deletion_rate=0.2),
 }
-# Classes, pairs of segments and preferences are tested elsewhere: test_reading.py,
-# test_next_sentence.py, test_preferences.py.
+# Classes, pairs of segments, preferences and a model's own answers are tested elsewhere:
+# test_reading.py, test_next_sentence.py, test_preferences.py, test_reinforcement.py.
 OF_PIECES = [
     name for name, objective in OBJECTIVES.items()
-    if objective.predicts == ("tokens",) and name != "prefer"
+    if objective.predicts == ("tokens",) and name not in ("prefer", "reinforce")
 ]  # fmt: skip
 # PARTLY predict only some of the pieces; CORRUPTED also predict sentinels and EOS that they read.
 CONTINUED = ["text_prefix_lm", "text_continuation"]

@@ -422,7 +422,15 @@ def test_losses_are_in_nats_unless_numbers_are_predicted():
     """What each objective predicts decides, not a list that a new one could be missing from."""
     numbers = {"value", "forecast", "pixels", "diffusion"}
     numbers |= {"action", "cloned_action"}  # which may be numbers
-    others = {"span", "move", "ctc", "distances", "preference"}  # the rest are cross-entropies
+    others = {
+        "span",
+        "move",
+        "ctc",
+        "distances",
+        "preference",
+        "reward",
+        "policy",
+    }  # the rest are cross-entropies
     assert LOSSES.keys() == numbers | others
     for kind, objective in OBJECTIVES.items():
         assert in_nats(kind) == numbers.isdisjoint(objective.predicts), kind

@@ -1,6 +1,6 @@
 """Predictions of trained encoders, for notebooks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformer_jax.base.errors import UserError
@@ -8,6 +8,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.coordinates import Coordinates
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.series import Series
+from transformer_jax.data.conversations import Conversation, conversation_of, messages_of
 from transformer_jax.decoding import inputs
 from transformer_jax.decoding.distances import completed
 from transformer_jax.decoding.loaded import Loaded
@@ -16,6 +17,7 @@ from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
 from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.next_sentence import follows
+from transformer_jax.decoding.text.rewards import rewards
 from transformer_jax.decoding.text.tag import tag
 from transformer_jax.decoding.text.values import values
 from transformer_jax.models.model import Model
@@ -44,6 +46,26 @@ class Reading:
         value was given and not several.
         """
         return inputs.read(values, self.tokenizers.src, self.experiment.data, verb)
+
+    def reward(self, conversations: Any) -> Any:
+        """Return the number that a reward model gives to the last answer of a conversation, or a
+        list of these for several: the difference of two answers to the same messages is the
+        log-odds (nats) that the one is better. A conversation is a list of messages, each with a
+        "role" and a "content", or the JSON text of one.
+
+        Raises:
+          UserError: if it is no reward model, or a conversation is malformed.
+        """
+        one = isinstance(conversations, str) or (
+            len(conversations) > 0 and isinstance(conversations[0], Mapping)
+        )
+        several = [conversations] if one else conversations
+        talks = [
+            conversation_of(talk) if isinstance(talk, str) else Conversation(messages_of(talk))
+            for talk in several
+        ]
+        numbers = rewards(self.loaded, talks).tolist()
+        return numbers[0] if one else numbers
 
     def classify(self, texts: str | Sequence) -> Any:
         """Return the classes of a text with their probabilities, most likely first, or a list of

@@ -114,6 +114,7 @@ _SAID: dict[str, Callable[[Row], Iterable[str]]] = {
     "tag": lambda row: [" ".join(row["labels"])],
     "answer": lambda row: [row["answer"]],
     "value": lambda row: [f"{row['value']:.6g}"],
+    "reward": lambda row: [f"{row['reward']:.6g}"],
     "act": lambda row: [" ".join(f"{x:.6g}" for x in np.atleast_1d(row["action"]))],
     "forecast": _table_of,
     "distances": lambda row: ["\t".join(f"{x:.6g}" for x in line) for line in row["distances"]],

@@ -29,7 +29,7 @@ from transformer_jax.config.metrics import average_count
 TAKE_PARTS = (
     "model.norm", "model.activation", "model.positions", "model.relative_positions",
     "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
-    "optimizer.schedule", "evaluation.metrics", "data.environment",
+    "objective.reward", "optimizer.schedule", "evaluation.metrics", "data.environment",
 )  # fmt: skip
 
 __all__ = [

@@ -823,6 +823,11 @@ class ObjectiveConfig(Section):
     # the model before this training, init.source. A row has "prompt", "chosen" and "rejected", or
     # "prompt", "completion" and "label", true if it is desirable; and "reference", see
     # `transformer-jax score --preferences`.
+    # "reward": which of two answers is better, as the difference of a number for each: a reward
+    # model (Ouyang et al. 2022, arXiv:2203.02155, section 3.5). Rows as for prefer, with pairs.
+    # "reinforce": answers that earn a reward are to become likelier: for each prompt the model
+    # writes several, which are compared with one another (GRPO: Shao et al. 2024,
+    # arXiv:2402.03300). Conversations as for chat; their last answers are what is wanted.
     # "text_prefix_lm": the rest of each window of a text from its first part, a prefix read in both
     # directions; the split point is drawn anew each epoch. Texts as for language_model.
     # "permutation_lm": some pieces of a text, in a random order, each from all others but those
@@ -861,8 +866,9 @@ class ObjectiveConfig(Section):
     # cloning).
     # "distances": those of all pairs of points of a chain, the target side, from some of them.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "chat", "prefer", "text_prefix_lm",
-        "permutation_lm", "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption",
+        "translate", "language_model", "prefix_lm", "chat", "prefer", "reward",
+        "reinforce", "text_prefix_lm", "permutation_lm", "bidirectional_lm", "masked_lm",
+        "masked_lm_nsp", "span_corruption",
         "denoising", "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs",
         "forecast", "ctc", "reconstruct", "policy", "diffusion", "decide", "clone", "distances",
     ] = "translate"  # fmt: skip
@@ -899,6 +905,29 @@ class ObjectiveConfig(Section):
     preference_loss: Literal["dpo", "ipo", "kto"] = value("dpo", of="objectives")
     # prefer: how strongly the model is held to the reference: beta
     preference_beta: float = above(0.1, 0, 100, of="objectives")
+    # reinforce: what an answer earns. "exact_match": 1 if it is the one wanted, up to spaces at its
+    # ends; "contains": 1 if it has that one in it. A part of your own is a function of the messages
+    # before the answer, dicts with "role" and "content", of the answer, and of the one wanted, that
+    # returns a number, always the same one.
+    reward: Literal["exact_match", "contains"] = value("exact_match", of="objectives")
+    # the work directory of a reward model, which gives the reward instead
+    reward_model: str | None = value(None, of="objectives")
+    group_size: int = number(8, 2, 1024, of="objectives")  # answers that are compared
+    # the most pieces of an answer, with the one that ends it; longer ones are cut off
+    answer_length: int = number(64, 1, SIZE, of="objectives")
+    # How answers count. "grpo": each the same, by the mean over its pieces, and rewards are divided
+    # by their standard deviation in the group; so wrong answers had better be long. "dr_grpo": by
+    # the sum, and they are not (Liu et al. 2025, arXiv:2503.20783). "dapo": each piece of a batch
+    # the same (Yu et al. 2025, arXiv:2503.14476).
+    policy_loss: Literal["grpo", "dr_grpo", "dapo"] = value("grpo", of="objectives")
+    # How far an update may make a piece less or more likely than when it was written, as a share
+    # of its probability, before its gradient is 0.
+    clip_below: float = rate(0.2, of="objectives")
+    clip_above: float = number(0.2, 0, 1000, of="objectives")
+    # Weight of the divergence (KL) from the model before this training, init.source, a piece.
+    kl_weight: float = number(0.0, 0, 100, of="objectives")
+    # updates that are made with the answers to one set of prompts, before the model writes others
+    rollout_updates: int = number(1, 1, 1000, of="objectives")
     # permutation_lm: one piece in this many is predicted, K in the paper (section 2.3).
     partial_prediction: int = number(6, 1, 1000, of="objectives")
     # masked_lm, masked_lm_nsp: the share of pieces that are predicted, at least one per window. Of
@@ -1200,7 +1229,8 @@ class CheckpointConfig(Section):
     every_steps: int = number(1000, 1, STEPS, may_change=True)  # steps between saves
     # how many of the last checkpoints to keep, besides the best
     keep_last: int = number(5, 1, STEPS, may_change=True)
-    best_by: Literal["bleu", "loss", "accuracy", "wer"] = "bleu"  # of the validation split
+    # of the validation split; "reward": of greedy answers, with objective.name="reinforce"
+    best_by: Literal["bleu", "loss", "accuracy", "wer", "reward"] = "bleu"
     # If a save fails, for example because the disk is full: "continue" and try again at the next
     # one, or "stop" (code 74). Earlier checkpoints stay in either case.
     on_failed_save: Literal["continue", "stop"] = value("continue", may_change=("continue", "stop"))
@@ -1456,6 +1486,8 @@ class Experiment(Section):
     @property
     def measured(self) -> str:
         """What validation measures of written output, as `checkpoint.best_by` calls it."""
+        if self.objective.record.samples:
+            return "reward"
         return "wer" if self.objective.record.best_path or self._hears else "bleu"
 
     @property

@@ -39,6 +39,7 @@ VALIDATION = {
     "loss": Metric("perplexity", greater_is_better=False, shown=_perplexity),
     "accuracy": Metric("accuracy", greater_is_better=True, shown=lambda share: 100 * share),
     "wer": Metric("WER", greater_is_better=False),
+    "reward": Metric("reward", greater_is_better=True),
 }
 
 
@@ -79,7 +80,7 @@ TRANSLATION = {
 _GREATER = (
     "accuracy", "legal", "agreement", "precision", "recall", "f1", "pearson", "spearman",
     "next_sentence_accuracy", "return", "success", "return_correlation",
-    "lddt", "margin", "reward_chosen", "reward_rejected",
+    "lddt", "margin", "reward_chosen", "reward_rejected", "reward",
 )  # fmt: skip
 _LESS = (
     "loss", "perplexity", "bits_per_character", "bits_per_byte", "backward_loss",
@@ -116,6 +117,16 @@ GAUGES = {
         ("expert_loads", "loads"), "loaded",
     ),
 }  # fmt: skip
+
+# Of answers that a model wrote in order to learn from them, by their names in metrics.jsonl: the
+# titles of their curves.
+ROLLOUTS = {
+    "reward": "reward",
+    "kl": "divergence from the reference, nats a piece",
+    "answer_length": "pieces of an answer",
+    "equal_groups": "groups whose answers all earned the same",
+    "cut_answers": "answers cut off",
+}
 
 
 def average_count(checkpoint: str) -> int | None:

@@ -50,6 +50,16 @@ def conversation_of(text: str) -> Conversation:
     raise UserError(f"has {', '.join(map(repr, row)) or 'nothing'}; write {_FORMS}")
 
 
+def asked_in(text: str, number: int = -1) -> tuple[Conversation, str]:
+    """Return the messages before an answer of the conversation that a JSON text holds, and the
+    answer; `number` counts answers from 0, the last is -1.
+    """
+    messages, tools = conversation_of(text)
+    answers = [place for place, one in enumerate(messages) if one["role"] == "assistant"]
+    place = answers[number]
+    return Conversation(messages[:place], tools), messages[place]["content"]
+
+
 def spoken(value: Any, role: str, name: str) -> list[Message]:
     """Return a text as a message of a role, or a list of messages as it is.
 

@@ -12,6 +12,7 @@ import numpy as np
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.codecs.actions import Actions
+from transformer_jax.data.conversations import conversation_of
 from transformer_jax.data.scripts import words_in
 from transformer_jax.data.sources.series_files import Rows, following
 from transformer_jax.decoding.acting import action_logits
@@ -20,6 +21,7 @@ from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
 from transformer_jax.decoding.text.classify import classify
+from transformer_jax.decoding.text.rewards import rewards
 from transformer_jax.decoding.text.tag import tag
 from transformer_jax.decoding.text.values import values as numbers
 
@@ -55,6 +57,11 @@ def _answers(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Ro
 
 def _numbers(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
     return [{"value": number} for number in numbers(loaded, values, tokens)]
+
+
+def _rewards(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
+    talks = [conversation_of(text) for text in values]
+    return [{"reward": number} for number in rewards(loaded, talks, tokens).tolist()]
 
 
 def _actions(loaded: Loaded, values: Sequence, top: int, tokens: int) -> list[Row]:
@@ -95,7 +102,7 @@ def _ahead(rows: np.ndarray, point: np.ndarray, deciles: np.ndarray | None) -> R
 # What reads its input and says something of it, by the verb of the objective's record.
 READERS: dict[str, Callable[[Loaded, Sequence, int, int], list[Row]]] = {
     "classify": _classes, "tag": _labels, "answer": _answers, "value": _numbers,
-    "forecast": _series, "act": _actions, "distances": _distances,
+    "reward": _rewards, "forecast": _series, "act": _actions, "distances": _distances,
 }  # fmt: skip
 WRITERS = ("translate", "transcribe", "generate")
 VERBS = (*READERS, *WRITERS)
@@ -132,6 +139,7 @@ def predictions(
     answer                 answer, begin (characters of the context before it), probability of its
                            first and last place
     value                  value
+    reward                 reward, of the conversation that a JSON text holds
     act                    action, a number and its probability, or a list of numbers
     forecast               columns, dates (none if those given have no constant step), forecast
                            [T C] and, if the model has them, deciles [T C 9], in the given unit

@@ -7,10 +7,11 @@ from typing import Any
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.base.errors import UserError
 from transformer_jax.config.choices.searches import GREEDY
-from transformer_jax.data.conversations import conversation_of
+from transformer_jax.data.conversations import asked_in
 from transformer_jax.data.sources import Corpus
 from transformer_jax.decoding.text.score import validation_log_probs
 from transformer_jax.evaluation.metrics import interval, same
+from transformer_jax.evaluation.rewards import judge_of
 from transformer_jax.evaluation.run import Evaluation, described
 
 _MOST_TOKENS = 1024  # of an answer
@@ -34,13 +35,13 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     decoding = dataclasses.replace(trained.experiment.decoding, **GREEDY)
     generator = trained.generator(decoding)
     asked, wanted, read = [], [], []
+    talks = []
     for text in corpus.tgt:
-        messages, tools = conversation_of(text)
-        last = max(i for i, message in enumerate(messages) if message["role"] == "assistant")
-        before = messages[:last]
-        asked.append(before[-1]["content"] if before else "")
-        wanted.append(messages[last]["content"])
-        read.append(generator.reader.asked(before, tools) if before else [generator.special.begin])
+        talk, right = asked_in(text)
+        talks.append(talk)
+        asked.append(talk.messages[-1]["content"] if talk.messages else "")
+        wanted.append(right)
+        read.append(generator.reader.asked(*talk) if talk.messages else [generator.special.begin])
     longest = max(map(len, trained.tokenizers.tgt.encode(wanted, eos=False)), default=0)
     most = min(2 * longest + 8, _MOST_TOKENS)
     written = [texts[0] for texts in generator.generate(trained.params, read, most)]
@@ -67,12 +68,20 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "loss": {"value": loss, "signature": ""},
         "perplexity": {"value": perplexity, "signature": ""},
     }  # fmt: skip
+    if trained.experiment.objective.record.samples:
+        judge, _ = judge_of(trained.experiment.objective)
+        rewards = judge(talks, [said.text for said in written], wanted)
+        scores["reward"] = {"value": float(rewards.mean()), "signature": "greedy"}
+        for row, reward in zip(rows, rewards.tolist(), strict=True):
+            row["reward"] = reward
     details = [
         f"exact match = {100 * exact / total:.2f} % ({exact} of {total}), 95 % interval "
         f"{low:.1f} to {high:.1f} %",
         f"loss = {loss:.4f}",
         f"perplexity = {perplexity:.4f}",
     ]
+    if "reward" in scores:
+        details.append(f"reward = {scores['reward']['value']:.4f}")
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     result |= {"tokens": tokens, "decoding": dataclasses.asdict(decoding)}
     extent = f"{tokens:,} pieces, {trained.experiment.objective.record.counted}"

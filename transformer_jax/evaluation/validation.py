@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,8 +24,10 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.data.store.token_store import Selection, TokenStore
 from transformer_jax.data.texts import spread
 from transformer_jax.decoding.loaded import Loaded
+from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.evaluation.metrics import interval, score, unsuited
+from transformer_jax.evaluation.rewards import earned, judge_of
 from transformer_jax.models import lora
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import compiler_options, on_every_device, own_copy, place_whole
@@ -44,7 +46,7 @@ def make_validation(
     mesh: Mesh,
 ) -> Callable[[Any], Scores]:
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}; for speech,
-    "wer" in place of BLEU.
+    "wer" in place of BLEU; for a model that learns from its own answers, their mean "reward".
 
     The loss is over the items that `selected` keeps; for BLEU, a source that is too long is
     translated in parts, as `translate` does. Classes and tags also have "accuracy", the fraction
@@ -59,7 +61,11 @@ def make_validation(
     units = text_units(experiment, tokenizers.tgt, corpus)
     sums, whole = _programs(model, replace(experiment.training, steps=1), mesh)
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
-    if chosen:
+    if chosen and experiment.objective.record.samples:
+        asked = [corpus.tgt[i] for i in chosen]
+        loaded = Loaded(lora.plain(model), None, tokenizers, experiment.objective, data)
+        measure = _earning(loaded.in_chats(), experiment, asked)
+    elif chosen:
         greedy = replace(
             experiment.decoding, **GREEDY, rerank="none", tokens_per_batch=2048,
             draft=None, draft_length=DecodingConfig.draft_length, cache="contiguous",
@@ -69,6 +75,11 @@ def make_validation(
         loaded = Loaded(lora.plain(model), None, tokenizers, experiment.objective, data)
         translator = make_writer(loaded, greedy, warn=False, cut=vectors)
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
+
+        def measure(params: Any) -> float:
+            texts = [item.text for item in translator.translate(params, sources)]
+            return score(texts, references, protocol)[0].value
+
     # The lengths of training, plus a single shape for anything longer than all of them.
     longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())
     lengths = sorted({min(max(shape[1:]), longest) for shape in plan.shapes} | {longest})
@@ -90,12 +101,24 @@ def make_validation(
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Replicated on every device: a search on sharded parameters would gather at each step.
-            translations = translator.translate(own_copy(whole(params)), sources)
-            texts = [item.text for item in translations]
-            scores[measured] = score(texts, references, protocol)[0].value
+            scores[measured] = measure(own_copy(whole(params)))
         return scores
 
     return validate
+
+
+def _earning(
+    loaded: Loaded, experiment: Experiment, texts: Sequence[str]
+) -> Callable[[Any], float]:
+    """Return the function params -> the mean reward of greedy answers in conversations."""
+    judge, _ = judge_of(experiment.objective)
+    decoding = replace(
+        DecodingConfig(**GREEDY), tokens_per_batch=experiment.decoding.tokens_per_batch
+    )
+    codec, template = loaded.codecs.tgt, loaded.codecs.template
+    generator = Generator(loaded.model, codec, loaded.objective, decoding, template=template)
+    most = experiment.objective.answer_length
+    return lambda params: float(earned(generator, params, texts, most, judge).mean())
 
 
 @functools.lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ from transformer_jax.config.choices.codecs import LETTERS
 from transformer_jax.config.registry import pick
 from transformer_jax.data import sources
 from transformer_jax.data.batches import mixing
-from transformer_jax.data.batches.batching import PLANS, Plan, filled, longer_side
+from transformer_jax.data.batches.batching import PLANS, GroupPlan, Plan, filled, longer_side
 from transformer_jax.data.batches.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import classes, letters, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
@@ -25,6 +25,7 @@ from transformer_jax.data.codecs.latents import Latents
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.objectives import Objective, noun_of, objective_named
+from transformer_jax.data.objectives.reinforcing import Prompts
 from transformer_jax.data.sources import Corpus, array_files, text_files
 from transformer_jax.data.store.token_store import Selection, TokenStore, Uneven, open_store
 from transformer_jax.evaluation import metrics, validation
@@ -38,6 +39,7 @@ class Prepared(NamedTuple):
     tokenizers: TokenizerPair
     objective: Objective
     noun: str  # what messages call an item
+    texts: Corpus  # of training
     train: TokenStore  # the items of the objective
     items: int  # of the training data; fewer than in `train` if it was segmented more than once
     selection: Selection
@@ -113,9 +115,13 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     if data.mixes:
         part = _part_of(experiment, corpora, text, store)
         mixture = mixing.mixture_of(data, part, selection.pairs)
-    plan = pick(PLANS, data.batching, "config.data.batching")(
-        store, selection.pairs, data, experiment.seed, mixture
-    )
+    if isinstance(store, Prompts):
+        size, window = experiment.objective.group_size, experiment.objective.window
+        plan: Plan = GroupPlan(selection.pairs, size, window, data, experiment.seed)
+    else:
+        plan = pick(PLANS, data.batching, "config.data.batching")(
+            store, selection.pairs, data, experiment.seed, mixture
+        )
     _check_shapes(experiment, plan)
     frame = watched.frame(experiment.objective)
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
@@ -129,7 +135,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     times = 1 if sampling is None else sampling.times
     return Prepared(
-        tokenizers, objective, noun, store, len(store) // times, selection, plan, held_out,
+        tokenizers, objective, noun, train, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, warnings, identity,
     )  # fmt: skip
 

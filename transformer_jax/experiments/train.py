@@ -6,11 +6,13 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.base import counting
@@ -26,6 +28,8 @@ from transformer_jax.experiments import history, process, warm_start
 from transformer_jax.experiments.endings import already_finished, say_goodbye
 from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
+from transformer_jax.experiments.rollouts import Rollouts
+from transformer_jax.models import lora
 from transformer_jax.models.build import build_for, roles_of
 from transformer_jax.models.model import Model
 from transformer_jax.runs.checkpoint import Checkpoints
@@ -150,9 +154,19 @@ def _train(
     run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
     start = restore(run, state)
     origin: list[str] = []
-    if start.record is None and experiment.init.source is not None:
-        state, origin = warm_start.begin(experiment, state, tokenizers)
+    refers = experiment.objective.kl_weight > 0  # to the parameters before the first step
+    if experiment.init.source is not None and (start.record is None or refers):
+        state, lines = warm_start.begin(experiment, state, tokenizers)
+        origin = lines if start.record is None else []
+    if start.record is None:
         start = start._replace(state=state)
+    if experiment.objective.record.samples:
+        reference = None
+        if refers:
+            reference = jax.tree.map(np.array, lora.merged(state.params, model.config))
+        arguments = experiment, model, prepared, mesh, workdir, start.host, reference
+        run.rollouts = Rollouts(*arguments)
+        identity |= run.rollouts.check(checkpoints.hosts())
     state, changed = start.state, differences(before, experiment)
     reason = start.progress.why_finished(config, int(state.step))
     if reason is not None and not validation_due(run, start):
@@ -195,9 +209,11 @@ def _follow(
     counts = dict.fromkeys((run.steps_at(done), config.steps_per_execution))
     trace = Trace(run.experiment.profile.steps, workdir.path / "profile", done)
     run.times = times = Times()
+    # The loss of answers that the model has just written is near 0, and its rises say nothing.
+    watched = config if run.rollouts is None else replace(config, loss_spike=None)
     with (
         Report(
-            workdir, config, schedule, items, start.host, start.scores, times, noun, following
+            workdir, watched, schedule, items, start.host, start.scores, times, noun, following
         ) as report,
         step.compiled(shapes_from(plan, done, config.steps), trace, times, counts),
     ):

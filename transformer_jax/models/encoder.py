@@ -80,6 +80,7 @@ HEADS = {
     "class": Kind("text"),
     "next_sentence": Kind("text", choices=2),
     "value": Kind("text", choices=1),
+    "reward": Kind("text", choices=1),
     "tags": Kind("place"),
     "span": Kind("ends", choices=2),
     "ctc": Kind("path"),

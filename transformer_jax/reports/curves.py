@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.config.metrics import GAUGES, VALIDATION
+from transformer_jax.config.metrics import GAUGES, ROLLOUTS, VALIDATION
 from transformer_jax.runs.workdir import minutes_of
 
 Rows = list[dict[str, Any]]
@@ -24,7 +24,8 @@ def curves(metrics: Rows, timings: Rows, most: int = 1000) -> dict[str, Any]:
 
     return {
         "train": columns(
-            metrics, "loss", "nll", "accuracy", "grad_norm", *GAUGES, "learning_rate"
+            metrics, "loss", "nll", "accuracy", "grad_norm", *GAUGES, *ROLLOUTS,
+            "learning_rate"
         ),
         "validation": columns(
             metrics, "validation_loss",

@@ -145,7 +145,10 @@ UNITS: dict[str, dict[str, Unit]] = {
         "exact_match": _share(itemgetter("exact_match")),
         "f1": _mean(itemgetter("f1"), _percent),
     },
-    "chat": {"exact_match": _share(itemgetter("exact_match")), **_losses("")},
+    "chat": {
+        "exact_match": _share(itemgetter("exact_match")), "reward": _mean(itemgetter("reward")),
+        **_losses(""),
+    },
     "preferences": {
         "accuracy": _share(itemgetter("right")),
         "margin": _mean(lambda row: row["rewards"][0] - row["rewards"][1]),

@@ -66,6 +66,7 @@ class WorkDir:
         self.reports = {
             name: self.path / f"{gauge.details[0]}.jsonl" for name, gauge in GAUGES.items()
         }
+        self.answers = self.path / "answers.jsonl"  # of a model that learns from its own
         self.history = self.path / "history.jsonl"
         self.log = self.path / "train.log"
         self.tensorboard = self.path / "tensorboard"

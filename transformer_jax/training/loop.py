@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 from jax.sharding import Mesh
@@ -70,6 +70,19 @@ class Progress:
         return None
 
 
+@runtime_checkable
+class Rollouts(Protocol):
+    """Batches of what the model itself writes."""
+
+    def __call__(self, step: int, state: TrainState) -> tuple[Any, dict[str, float]]:
+        """Return the placed batch of the step that follows this one, and metrics, by names in
+        `config.metrics.ROLLOUTS`.
+        """
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Return what a checkpoint of this step must hold."""
+
+
 @dataclass
 class Run:
     """The parts that the loop drives, each constructed by the caller."""
@@ -83,6 +96,7 @@ class Run:
     validate: Callable[[Any], Scores]  # of parameters
     identity: dict[str, str]  # digests saved in checkpoints
     times: Times = field(default_factory=Times)
+    rollouts: Rollouts | None = None  # in place of `source`
 
     def steps_at(self, step: int) -> int:
         """Return how many steps the call after this step makes: several from a multiple of that
@@ -186,11 +200,15 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
         clock = time.monotonic() - progress.seconds
         while progress.why_finished(config, step) is None:
             with run.times.on("input"):
-                batch = next(batches)
+                written: dict[str, float] = {}
+                if run.rollouts is None:
+                    batch = next(batches)
+                else:
+                    batch, written = run.rollouts(step, state)
             count = run.steps_at(step)
             state, metrics = run.step(state, batch, count)
             step += count
-            report.push(step, metrics)  # reads the previous ones while these run
+            report.push(step, metrics, written)  # reads the previous ones while these run
             progress.seconds, stopping = agree(time.monotonic() - clock, len(signals))
             last = progress.why_finished(config, step) is not None
             due = last or step % run.validate_every == 0
@@ -199,6 +217,8 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
                 trained = time.monotonic()
                 if report.bad_steps < config.max_bad_steps:
                     host = {"step": step, **vars(progress), **report.state(), **run.identity}
+                    if run.rollouts is not None:
+                        host |= run.rollouts.state(step)
                     saving.begin(step, state.to_items(), host, _passing(run, step, last))
                     # After a signal there may be no time for it: the next start does it instead.
                     validated = not due or (

@@ -10,7 +10,8 @@ from transformer_jax.base.vocabulary import PAD
 from transformer_jax.nn.distributions import Bins, Distribution
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training.loss import Sums, loss_sums
-from transformer_jax.training.preference_losses import preference_sums
+from transformer_jax.training.policy_losses import policy_sums
+from transformer_jax.training.preference_losses import preference_sums, reward_sums
 
 _IMPOSSIBLE = 5e4  # nats: optax counts 1e5 for each step that no path takes
 
@@ -120,5 +121,7 @@ LOSSES: dict[str, Callable[..., Sums]] = {
     "action": action_sums,
     "cloned_action": action_sums,
     "preference": preference_sums,
+    "reward": reward_sums,
+    "policy": policy_sums,
 }
-OF_TOKENS = {"preference": "tokens"}  # losses of an output with another name
+OF_TOKENS = {"preference": "tokens", "policy": "tokens"}  # losses of an output with another name

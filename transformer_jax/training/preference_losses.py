@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float
-from transformer_jax.config.choices.texts import PREFERENCE_LOSSES
+from transformer_jax.config.choices.conversations import PREFERENCE_LOSSES
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training.loss import Sums
 
@@ -100,6 +100,20 @@ def preference_sums(
     total, count = (loss * answers.there).sum(), answers.there.sum()
     right = ((margin > 0) * answers.there).sum()
     return Sums(total, total, right, count, count)
+
+
+def reward_sums(
+    x: Float[Array, "B T D"], head: Head, labels: Float[Array, "B T"], weight: Float[Array, "B T"]
+) -> Sums:
+    """Return the sums of -log sigmoid(difference of the two numbers of each row), see `Reward` for
+    the labels; `correct` counts pairs whose better answer has the greater one.
+    """
+    each = head.logits(x)[..., 0]
+    margin = (labels.astype(each.dtype) * each).sum(1)
+    there = (weight.sum(1) > 0).astype(each.dtype)
+    total = (-jax.nn.log_sigmoid(margin) * there).sum()
+    count = there.sum()
+    return Sums(total, total, ((margin > 0) * there).sum(), count, count)
 
 
 # By the words of `objective.preference_loss`.

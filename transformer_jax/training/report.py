@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from transformer_jax.base.disk import DiskError, sync, writing
 from transformer_jax.config import TrainingConfig
-from transformer_jax.config.metrics import GAUGES
+from transformer_jax.config.metrics import GAUGES, ROLLOUTS
 from transformer_jax.runs.workdir import WorkDir, append_row
 from transformer_jax.training.board import Board
 from transformer_jax.training.heartbeat import Heartbeat, progress_line
@@ -63,7 +63,7 @@ class Report:
         self.tokens = int(state.get("tokens", 0))
         self.skipped = int(state.get("skipped", 0))
         self.bad_steps = 0  # most updates skipped in a row: several steps are read at a time
-        self._pending: tuple[int, StepMetrics] | None = None
+        self._pending: tuple[int, StepMetrics, dict[str, float]] | None = None
         start = int(state.get("step", 0))
         self._rows = 0  # of metrics.jsonl
         if self._writes:
@@ -111,19 +111,23 @@ class Report:
             "rows": self._rows,
         }
 
-    def push(self, step: int, metrics: StepMetrics) -> None:
-        """Accept the metrics of steps just dispatched, up to `step`; read those before them."""
+    def push(
+        self, step: int, metrics: StepMetrics, written: dict[str, float] | None = None
+    ) -> None:
+        """Accept the metrics of steps just dispatched, up to `step`; read those before them.
+        `written` are those of the answers that the step learned from, see ROLLOUTS.
+        """
         self.flush()
-        self._pending = step, metrics
+        self._pending = step, metrics, written or {}
 
     def flush(self) -> None:
         """Read the pending metrics; waits for their step."""
         if self._pending is not None:
-            (self._read, metrics), self._pending = self._pending, None
+            (self._read, metrics, written), self._pending = self._pending, None
             for step, each in each_step(jax.device_get(metrics), self._read):
-                self._take(step, each)
+                self._take(step, each, written)
 
-    def _take(self, step: int, metrics: StepMetrics) -> None:
+    def _take(self, step: int, metrics: StepMetrics, written: dict[str, float]) -> None:
         sums, self.step = metrics.sums, step
         self.tokens += int(sums.tokens)
         self.bad_steps = max(self.bad_steps, int(metrics.bad_steps))
@@ -134,7 +138,7 @@ class Report:
             if sums.weight:
                 self._watch(step, float(sums.loss / sums.weight), float(metrics.grad_norm))
             window = self._window
-            means = {"grad_norm": metrics.grad_norm, **metrics.gauges}
+            means = {"grad_norm": metrics.grad_norm, **metrics.gauges, **written}
             for key, value in (sums._asdict() | means).items():
                 window[key] = window.get(key, 0.0) + float(value)
             window["steps"] += 1
@@ -200,6 +204,8 @@ class Report:
         for name, gauge in GAUGES.items():
             if row.get(name, 0) > 0:
                 status += f"  {gauge.shown.format(row[name])}"
+        if "reward" in row:
+            status += f"  reward {row['reward']:.3f}"
         self._bar.update(self._task, completed=step, status=status)
         if self._bar.disable:
             self._say("step %d  %s", step, status)
@@ -284,5 +290,8 @@ class Report:
 
 # Mean -> the number of steps that it is over. A step whose layers report nothing, as all are frozen
 # or dropped, does not count for a gauge: that is not a gauge of 0.
-_MEANS = {"grad_norm": "steps", **{name: gauge.steps for name, gauge in GAUGES.items()}}
+_MEANS = {
+    "grad_norm": "steps", **{name: gauge.steps for name, gauge in GAUGES.items()},
+    **dict.fromkeys(ROLLOUTS, "steps"),
+}  # fmt: skip
 _EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | dict.fromkeys(_MEANS.values(), 0)

@@ -17,7 +17,7 @@ class Objective(Record):
     translates: whether the target side is a text written from the source side.
     lines: what each line of its files is, if not any text: "words" and as many labels, "texts" in
       pairs, "numbers", "questions" with a text and an answer, "conversations",
-      "preferences".
+      "preferences" or "pairs" of answers, of which one is better.
     paired: whether a source line has two texts, neither of which can be read without the other.
     best_path: whether it writes the likeliest piece at each position, without a search.
     prompt: what it reads of a prompt before it writes, if it takes prompts: the "beginning" of a
@@ -26,6 +26,7 @@ class Objective(Record):
     senses: whether its source side may be vectors: pictures or sounds.
     reproduces: whether it writes what it reads, and what files say beside that is ignored.
     diffuses: whether it predicts what noise hides in values, which a search of values draws.
+    samples: whether it learns from what the model itself writes, between updates.
     acts: whether it predicts the actions of an agent, which eval.py tries in an environment.
     symbols: the named pieces that it writes into texts.
     masks: whether pieces are masked, and predicted at their positions.
@@ -64,6 +65,7 @@ class Objective(Record):
     senses: bool = False
     reproduces: bool = False
     diffuses: bool = False
+    samples: bool = False
     acts: bool = False
     symbols: tuple[str, ...] = ()
     masks: bool = False

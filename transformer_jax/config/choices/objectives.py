@@ -4,16 +4,12 @@ from typing import Any
 
 from transformer_jax.config.bounds import check
 from transformer_jax.config.choices.codecs import CODECS
+from transformer_jax.config.choices.conversations import CONVERSATIONS
 from transformer_jax.config.choices.objective import Objective
 from transformer_jax.config.choices.pictures import check_diffusion, check_reconstruct
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.series import check_actions, check_forecast
-from transformer_jax.config.choices.texts import (
-    check_chat,
-    check_infilling,
-    check_preferences,
-    check_text,
-)
+from transformer_jax.config.choices.texts import check_infilling, check_text
 
 
 def _check_ctc(run: Any, field: str) -> None:
@@ -90,38 +86,7 @@ OBJECTIVES = {
         evaluated="run",
         task="translation",
     ),
-    "chat": Objective(
-        architectures=("decoder",),
-        text=True,
-        lines="conversations",
-        reads=("window", "chat_template"),
-        check=check_chat,
-        least=(2, "a piece that is read and one that is predicted"),
-        mixes=False,
-        prompt="messages",
-        title="A chat model",
-        brief="chat model",
-        evaluated="chat",
-        task="text-generation",
-        counted="in answers, with the piece that ends each",
-        predicts="predicts answers alone",
-    ),
-    "prefer": Objective(
-        architectures=("decoder",),
-        text=True,
-        lines="preferences",
-        reads=("window", "chat_template", "preference_loss", "preference_beta"),
-        check=check_preferences,
-        least=(2, "a piece that is read and one that is predicted"),
-        mixes=False,
-        accuracy=True,
-        prompt="messages",
-        title="A chat model",
-        brief="chat model",
-        evaluated="preferences",
-        task="text-generation",
-        predicts="compares answers",
-    ),
+    **CONVERSATIONS,
     "text_prefix_lm": Objective(
         architectures=("decoder",),
         text=True,

@@ -58,7 +58,7 @@ SOURCES = {
     "spelled_numbers": Source(
         made=True, languages=True, reads=("round_numbers",), check=_check_numbers
     ),
-    "number_chats": Source(made=True, objectives=("chat",)),
+    "number_chats": Source(made=True, objectives=("chat", "reinforce")),
     "listops": Source(made=True, reads=("example_lengths", "list_depth", "list_arguments")),
     "copying": Source(made=True, reads=("example_lengths",)),
     "chess": Source(made=True),

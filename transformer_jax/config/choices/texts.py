@@ -3,11 +3,9 @@
 from typing import Any
 
 from transformer_jax.config.bounds import check, either
-from transformer_jax.config.choices.chat import CHAT_TEMPLATES, OF_SOURCE
 from transformer_jax.config.choices.codecs import CODECS, PARTS
 
 SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
-PREFERENCE_LOSSES = "dpo", "ipo", "kto"  # in the order of the manual
 FIM_PIECES = "<fim_prefix>", "<fim_middle>", "<fim_suffix>"  # StarCoder's, before parts of a text
 _FIM_WINDOW = 8  # pieces, so that at least as many are text as are not
 
@@ -36,30 +34,4 @@ def check_infilling(run: Any, field: str) -> None:
         objective.window >= _FIM_WINDOW,
         f"objective.window={objective.window}: a rearranged window has three sentinels and EOS; "
         f"raise it to {_FIM_WINDOW} or more, or set objective.fim_rate=0",
-    )
-
-
-def check_chat(run: Any, field: str) -> None:
-    """Reject the template of a source if there is none."""
-    template, source = run.objective.chat_template, run.init.source
-    check(
-        template != OF_SOURCE or source is not None,
-        f"objective.chat_template={template!r}: is the template that init.source has, and "
-        f"init.source is None; choose {either(CHAT_TEMPLATES)}, or a file",
-    )
-
-
-def check_preferences(run: Any, field: str) -> None:
-    """Reject rows with more than a pair, and what was not begun from the reference model."""
-    check_chat(run, field)
-    check(
-        run.data.batching == "bucket",
-        f"data.batching={run.data.batching!r}: a row of objective.name='prefer' holds one pair of "
-        "answers; choose 'bucket'",
-    )
-    check(
-        run.data.max_length >= 2 * run.objective.window,
-        f"data.max_length={run.data.max_length}: a row of objective.name='prefer' holds two "
-        f"conversations of up to objective.window={run.objective.window} pieces; raise it to "
-        f"{2 * run.objective.window}",
     )

@@ -20,6 +20,8 @@ from transformer_jax.config.refusals.texts import (
     check_windows,
 )
 
+_WRITTEN = "bleu", "wer", "reward"  # scores of what is written greedily
+
 
 def check_experiment(run: Any) -> None:
     """Reject sections that do not go together."""
@@ -158,12 +160,12 @@ def _check_checkpoints(run: Any) -> None:
         f"checkpoint.keep_last={run.checkpoint.keep_last} to be at least {count}",
     )
     check(
-        run.checkpoint.best_by not in ("bleu", "wer") or run.evaluation.bleu_sentences > 0,
+        run.checkpoint.best_by not in _WRITTEN or run.evaluation.bleu_sentences > 0,
         f"checkpoint.best_by={run.checkpoint.best_by!r} needs evaluation.bleu_sentences="
         f"{run.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
     )
     check(
-        run.checkpoint.best_by not in {"bleu", "wer"} - {run.measured},
+        run.checkpoint.best_by not in {*_WRITTEN} - {run.measured},
         f"checkpoint.best_by={run.checkpoint.best_by!r}: with src.codec={run.src.codec!r} "
         f"and objective.name={run.objective.name!r} validation measures {run.measured!r}; "
         f"choose that, or 'loss'",

@@ -123,6 +123,31 @@ class PackPlan:
         return shape, self._rows.placed(rows, *self._lengths)
 
 
+class GroupPlan:
+    """Batches as many rows of one length for each item as a group has answers."""
+
+    def __init__(
+        self, items: np.ndarray, group: int, length: int, config: DataConfig, seed: int
+    ) -> None:
+        self._items, self._group, self.seed = items, group, seed
+        self.most = max(rows_for(config, length) // group, 1)  # items of a batch
+        self.shapes = [Shape(self.most * group, 0, length)]
+        self._epoch = lru_cache(maxsize=2)(
+            lambda epoch: np.random.default_rng([seed, epoch]).permutation(items)
+        )
+
+    def __len__(self) -> int:
+        return -(-len(self._items) // self.most)
+
+    def chosen(self, index: int) -> np.ndarray:
+        """Return the items of batch number `index`, each once."""
+        epoch, index = divmod(index, len(self))
+        return self._epoch(epoch)[index * self.most : (index + 1) * self.most]
+
+    def batch(self, index: int) -> tuple[Shape, Placement]:
+        return self.shapes[0], one_per_row(np.repeat(self.chosen(index), self._group))
+
+
 PLANS: dict[str, type[BucketPlan] | type[PackPlan]] = {"bucket": BucketPlan, "pack": PackPlan}
 
 
@@ -213,7 +238,7 @@ def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
 
 def items_of(plan: Plan, items: int, index: int) -> list[int]:
     """Return the numbers, from 1, of the training data's `items` that make up batch `index`."""
-    return sorted((plan.batch(index)[1].pairs % items + 1).tolist())
+    return sorted({*(plan.batch(index)[1].pairs % items + 1).tolist()})
 
 
 def filled(store: TokenStore, plan: Plan) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer_jax.base.errors import UserError
 from transformer_jax.data.codecs.chat import ChatTemplate
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.conversations import Compared
@@ -16,23 +15,16 @@ def encoded(template: ChatTemplate, codec: Codec, texts: Sequence[str]) -> list[
     """Return pairs of conversations: KNOWN numbers and the pieces of both, see
     `ChatTemplate.encode`, of which only the last answers are predicted. The numbers are how many
     pieces the first has; the bits of the log-probabilities of both answers under the reference, as
-    float32; and -1 if the first answer is not desirable, else 1.
-
-    Raises:
-      UserError: if a pair has no log-probabilities.
+    float32, NaN if they are not known; and -1 if the first answer is not desirable, else 1.
     """
     pairs = [Compared.of(text) for text in texts]
-    if any(pair.reference is None for pair in pairs):
-        raise UserError(
-            "preferences: rows have no 'reference', the log-probabilities of both answers before "
-            "training; add them with: transformer-jax score --workdir=WORKDIR --preferences=FILE"
-        )
     talks = template.encoded(codec, [talk for pair in pairs for talk in pair[:2]])
-    bits = np.array([pair.reference for pair in pairs], np.float32).view(np.int32).tolist()
+    known = [pair.reference or (np.nan, np.nan) for pair in pairs]
+    bits = np.array(known, np.float32).view(np.int32).tolist()
     rows = []
-    for place, (pair, known) in enumerate(zip(pairs, bits, strict=True)):
+    for place, (pair, both) in enumerate(zip(pairs, bits, strict=True)):
         one, other = (last_answer(ids) for ids in talks[2 * place : 2 * place + 2])
-        rows.append([len(one), *known, -1 if pair.desirable is False else 1, *one, *other])
+        rows.append([len(one), *both, -1 if pair.desirable is False else 1, *one, *other])
     return rows
 
 

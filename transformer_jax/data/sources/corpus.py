@@ -89,7 +89,7 @@ def load(
         )
     if whole_files and not RECORDS[config.source].made:
         source = text_files.documents
-    rows = objective.record.lines in ("conversations", "preferences")
+    rows = objective.record.lines in ("conversations", "preferences", "pairs")
     if rows and config.source == "text":
         source = text_files.conversations
     if config.source == "series":
@@ -174,6 +174,16 @@ def _preferences(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequen
     return [pair.as_json() for pair in compared(tgt, lambda number: place(number, False))]
 
 
+def _pairs(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
+    for number, pair in enumerate(rows := compared(tgt, lambda number: place(number, False)), 1):
+        if pair.desirable is not None:
+            raise UserError(
+                f"{place(number, False)}: has a label, and no answer that is better or worse; "
+                'write {"prompt": "...", "chosen": "...", "rejected": "..."}'
+            )
+    return [pair.as_json() for pair in rows]
+
+
 def _questions(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence[str]:
     return located(src, tgt, lambda number: place(number, True))
 
@@ -181,7 +191,7 @@ def _questions(src: Sequence[str], tgt: Sequence[str], place: Place) -> Sequence
 # By what the record of an objective says of its lines.
 LINES: dict[str, Callable[..., Sequence[str]]] = {
     "words": _words, "texts": _texts, "numbers": _numbers, "questions": _questions,
-    "conversations": _conversations, "preferences": _preferences,
+    "conversations": _conversations, "preferences": _preferences, "pairs": _pairs,
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ _MOST_LABELS = 2**24
 _ONE = "single_label_classification"
 # Other objectives read text in another order, or predict what no class of `transformers` does.
 OBJECTIVES = (
-    "translate", "language_model", "chat", "prefer", "span_corruption", "denoising",
+    "translate", "language_model", "chat", "prefer", "reinforce", "span_corruption", "denoising",
     *ENCODERS.values(), "classify_pairs",
 )  # fmt: skip
 
