@@ -1,6 +1,7 @@
 """The files in configs/, and how a command line reads a config file."""
 
 import ast
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -134,6 +135,24 @@ def test_documentation_links_resolve(path):
         if heading:
             titles = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.M)
             assert heading in {re.sub(r"[^\w -]", "", x).lower().replace(" ", "-") for x in titles}
+
+
+def test_pages_of_experiments_link_to_what_there_is():
+    """Links of the results are written from another place than these pages."""
+    spec = importlib.util.spec_from_file_location("gallery", ROOT / "docs/site/gallery.py")
+    assert spec is not None
+    assert spec.loader is not None
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    pages = gallery.pages(ROOT)
+    links = [
+        (ROOT / page).parent / link
+        for page, text in pages.items()
+        for link in re.findall(r"\]\(([\w./-]+\.(?:md|svg))", text)
+    ]
+    assert any("results/notes" in str(link) for link in links)
+    known = {(ROOT / page).resolve() for page in pages}
+    assert [x for x in links if not x.resolve().exists() and x.resolve() not in known] == []
 
 
 def test_results_lead_to_every_note_and_figure():

@@ -197,4 +197,5 @@ def _scores(root: Path) -> list[Score]:
 def _table(scores: list[Score]) -> str:
     rows = [_COLUMNS, ["---"] * len(_COLUMNS), *scores]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return re.sub(r"\]\(#", "](../results/README.md#", "\n".join(lines))
+    text = re.sub(r"\]\(#", "](../results/README.md#", "\n".join(lines))
+    return re.sub(r"\]\((?!\.\./|[a-z]+:)", "](../results/", text)

@@ -152,7 +152,7 @@ def test_a_llama_is_written_with_its_sentencepiece_model(tmp_path):
     assert [processor.pad_id(), processor.bos_id(), processor.eos_id()] == [PAD, BOS, EOS]
     for line in (*LINES[:5], "你 x", "  a  b "):
         ids = tokenizer(line)["input_ids"]
-        assert ids == processor.encode(line, add_bos=True) == mine.generator().read(line)
+        assert ids == processor.encode(line, add_bos=True) == mine.generator().reader.read(line)
         given = torch.tensor([ids])
         found = theirs.generate(given, max_new_tokens=9, do_sample=False, num_beams=1)
         (ours,) = mine.generate(line, 9, n_best=1, beam_size=1)
