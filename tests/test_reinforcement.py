@@ -74,16 +74,19 @@ def ours(params, batch) -> jax.Array:
     return sums.loss / sums.weight
 
 
-def by_hand(params, config) -> jax.Array:
-    """The loss from the formulas of the papers."""
+SLOPE = jax.jit(jax.value_and_grad(ours))
+
+
+def by_hand(params, config, others) -> jax.Array:
+    """The loss from the formulas of the papers; `others` are the log-probabilities of before and of
+    the reference.
+    """
     gain = EARNED - EARNED.mean(1, keepdims=True)
     if config.policy_loss != "dr_grpo":
         spread = np.abs(EARNED[:, :1] - EARNED[:, 1:]) / np.sqrt(2)  # of two numbers
         gain = gain / (spread + 1e-4)
     losses = []
-    for pair, advantage, old, reference in zip(
-        SAID, gain.ravel(), known(0.4), known(0.6), strict=True
-    ):
+    for pair, advantage, old, reference in zip(SAID, gain.ravel(), *others, strict=True):
         each = each_log_prob(talk(*pair), params)
         ratio, u = jnp.exp(each - old), reference - each
         clipped = jnp.where(ratio < 0.9, 0.9, jnp.where(ratio > 1.2, 1.2, ratio))
@@ -98,8 +101,9 @@ def by_hand(params, config) -> jax.Array:
 @pytest.mark.parametrize("word", reinforcing.SHARES)
 def test_losses_and_gradients_are_those_by_hand(word):
     config, (_, params) = dataclasses.replace(CONFIG, policy_loss=word), parts()
-    found, slope = jax.value_and_grad(ours)(params, batch_of(config))
-    wanted, by_formula = jax.value_and_grad(by_hand)(params, config)
+    found, slope = SLOPE(params, batch_of(config))
+    others = known(0.4), known(0.6)
+    wanted, by_formula = jax.jit(jax.value_and_grad(lambda x: by_hand(x, config, others)))(params)
     # Log-probabilities of before are stored in single precision.
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     jax.tree.map(
@@ -109,7 +113,7 @@ def test_losses_and_gradients_are_those_by_hand(word):
 
 def test_on_policy_the_loss_is_nothing_and_its_gradient_is_that_of_the_policy():
     config, (_, params) = dataclasses.replace(CONFIG, kl_weight=0.0), parts()
-    loss, slope = jax.value_and_grad(ours)(params, batch_of(config, old=0.0))
+    loss, slope = SLOPE(params, batch_of(config, old=0.0))
     assert loss == pytest.approx(0, abs=1e-6)
     gain = reinforcing.advantages(EARNED, config).ravel()
 
@@ -119,13 +123,13 @@ def test_on_policy_the_loss_is_nothing_and_its_gradient_is_that_of_the_policy():
 
     jax.tree.map(
         lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-7),
-        slope, jax.grad(expected)(params),
+        slope, jax.jit(jax.grad(expected))(params),
     )  # fmt: skip
 
 
 def test_equal_rewards_move_nothing():
     config, (_, params) = dataclasses.replace(CONFIG, kl_weight=0.0), parts()
-    slope = jax.grad(ours)(params, batch_of(config, earned=np.full((2, 2), 0.7)))
+    _, slope = SLOPE(params, batch_of(config, earned=np.full((2, 2), 0.7)))
     assert all(not x.any() for x in jax.tree.leaves(slope))
 
 

@@ -157,7 +157,8 @@ def test_a_process_that_dies_is_named(home, running, victim):
         assert "another task died" in shown(home, name)
         return
     assert code == 75, shown(home, name)
-    assert re.search(rf"^process {victim}\b.*; run the same command again", shown(home, name), re.M)
+    said = rf"^error: process {victim}\b.*; run the same command again"
+    assert re.search(said, shown(home, name), re.M)
 
 
 @pytest.mark.e2e
