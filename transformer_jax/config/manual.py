@@ -751,6 +751,10 @@ class DataConfig(Section):
     time_mask_size: int = number(100, 1, 2**16, of="augmentations")
     time_mask_share: float = above(1.0, 0, 1, of="augmentations")
 
+    # A directory with what a teacher predicts for the training data, which the command
+    # `transformer-jax teach` writes: its likeliest pieces wherever one is predicted. Training then
+    # imitates it, see training.distillation_weight; validation measures the plain loss.
+    teacher: str | None = None
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, who use 0.1): the share of merges
     # skipped at random when training pairs are segmented; 0: none.
     subword_dropout: float = rate(0.0)
@@ -1161,7 +1165,7 @@ class InitConfig(Section):
     # More of these, searched in order: what the earlier ones lack is taken from the next, such as a
     # decoder beside an encoder.
     also: tuple[str, ...] = ()
-    # Patterns of the parameters that are taken, by their names here.
+    # Patterns of the parameters that are taken, by their names here; (): only the tokenizer is.
     take: tuple[str, ...] = (".*",)
     # "THEIRS=OURS": name prefixes there and here: "encoder/=decoder/". If several match, the first
     # whose name here is not taken applies: both models of `also` may have "positions/". Parameters
@@ -1192,6 +1196,12 @@ class TrainingConfig(Section):
     # R-Drop's alpha: every row passes twice, and the two distributions are pulled together (Liang
     # et al. 2021, arXiv:2106.14448, who use 5 for translation); None: a row passes once.
     r_drop: float | None = above(None, 0, 1000, ", or None for a single pass")
+    # With data.teacher: the loss is 1 - distillation_weight times the cross-entropy of the data's
+    # pieces, plus distillation_weight T^2 KL(teacher, model), both with logits divided by the
+    # temperature T, above 1 for more of the teacher's unlikely pieces (Hinton et al. 2015,
+    # arXiv:1503.02531).
+    distillation_weight: float = number(0.5, 0, 1)
+    distillation_temperature: float = above(1.0, 0, 100)
     # Validate, keep and translate with a moving average of the parameters, of this decay (0.999);
     # less in the first steps: (1 + step) / (10 + step). None: with the parameters themselves.
     ema_decay: float | None = rate(None)

@@ -61,10 +61,17 @@ def target_sums(
     cross_entropy = functools.partial(
         fused_loss_sums, epsilon=config.label_smoothing, smoothing=config.smoothing, r_drop=r_drop
     )
+    taught = functools.partial(
+        cross_entropy, teacher=batch.teacher,
+        distillation=(config.distillation_weight, config.distillation_temperature),
+    )  # fmt: skip
+    losses: dict[str, Callable[..., Sums]] = dict(LOSSES)
+    if batch.teacher is not None:
+        losses["tokens"] = taught
     with active():
         outputs = model.outputs(params, batch, keys)
         return {
-            name: LOSSES.get(name, cross_entropy)(
+            name: losses.get(name, cross_entropy)(
                 *outputs[OF_TOKENS.get(name, name)], jnp.asarray(labels), jnp.asarray(weight)
             )
             for name, (labels, weight) in batch.targets.items()

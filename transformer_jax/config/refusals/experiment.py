@@ -35,6 +35,7 @@ def check_experiment(run: Any) -> None:
         check_tasks(run)
     _check_search(run)
     _check_training(run)
+    _check_teacher(run)
     _check_checkpoints(run)
 
 
@@ -42,6 +43,13 @@ def check_experiment_reads(run: Any) -> None:
     """Reject what other sections make ineffective."""
     check_codecs_read(run)
     check_long_sources_read(run)
+    for name in ("distillation_weight", "distillation_temperature"):
+        value, usual = getattr(run.training, name), type(run.training).__dataclass_fields__[name]
+        check(
+            run.data.teacher is not None or value == usual.default,
+            f"training.{name}={value!r}: has no effect without data.teacher; leave it at "
+            f"{usual.default!r}, or name a teacher",
+        )
     check(
         run.model.lora_rank is not None or not run.optimizer.unfrozen,
         f"optimizer.unfrozen={run.optimizer.unfrozen}: has no effect without model.lora_rank, "
@@ -143,6 +151,25 @@ def _check_training(run: Any) -> None:
         not run.profile.steps or run.profile.steps[0] <= training.steps,
         f"profile.steps={run.profile.steps}: starts after training.steps={training.steps}",
     )
+
+
+def _check_teacher(run: Any) -> None:
+    """Reject a teacher whose predictions, made once, are not those of every epoch."""
+    data, objective = run.data, run.objective
+    if data.teacher is None:
+        return
+    teacher = f"data.teacher={data.teacher!r}: has predictions of pieces that every epoch asks for"
+    check(
+        objective.record.steady,
+        f"{teacher}, and objective.name={objective.name!r} draws them or has others; choose "
+        f"{either(with_(OBJECTIVES, steady=True))}, or set it to None",
+    )
+    for field, value, none in (
+        ("objective.parts", objective.parts, ()),
+        ("objective.fim_rate", objective.fim_rate, 0.0),
+        ("data.subword_dropout", data.subword_dropout, 0.0),
+    ):
+        check(value == none, f"{teacher}, and {field}={value!r} draws others; set it to {none!r}")
 
 
 def _check_checkpoints(run: Any) -> None:
