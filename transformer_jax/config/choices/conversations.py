@@ -110,6 +110,7 @@ CONVERSATIONS = {
         check=_check_chat,
         least=(2, "a piece that is read and one that is predicted"),
         mixes=False,
+        foresees=True,
         steady=True,
         prompt="messages",
         title="A chat model",

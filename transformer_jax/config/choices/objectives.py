@@ -72,6 +72,7 @@ OBJECTIVES = {
         prompt="beginning",
         likelihood=True,
         joins=True,
+        foresees=True,
         steady=True,
         title="A language model",
         evaluated="language",

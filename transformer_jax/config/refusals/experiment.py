@@ -50,6 +50,13 @@ def check_experiment_reads(run: Any) -> None:
             f"training.{name}={value!r}: has no effect without data.teacher; leave it at "
             f"{usual.default!r}, or name a teacher",
         )
+    weight = run.training.multi_token_weight
+    usual = type(run.training).__dataclass_fields__["multi_token_weight"].default
+    check(
+        run.model.multi_token != "none" or weight == usual,
+        f"training.multi_token_weight={weight}: has no effect with model.multi_token='none'; leave "
+        f"it at {usual}, or choose 'sequential' or 'parallel'",
+    )
     check(
         run.model.lora_rank is not None or not run.optimizer.unfrozen,
         f"optimizer.unfrozen={run.optimizer.unfrozen}: has no effect without model.lora_rank, "
@@ -247,6 +254,11 @@ def _check_objective(run: Any) -> None:
     )
     if codec in CODECS and CODECS[codec].trees:
         check_word_labels(run)
+    check(
+        record.foresees or run.model.multi_token == "none",
+        f"model.multi_token={run.model.multi_token!r}: is for "
+        f"{either(with_(OBJECTIVES, foresees=True))}, not {name}; set it to 'none'",
+    )
     check(
         record.chooses or run.training.r_drop is None,
         f"training.r_drop={run.training.r_drop}: is for predictions of pieces or classes, which "
