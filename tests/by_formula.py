@@ -132,6 +132,13 @@ def parameters(
             tables = src_vocab_size
         layers += one + c.input_norm * norm
         layers += c.logits_bias * tgt_vocab_size
+        if c.multi_token != "none":  # a layer of the last one's kinds, and what joins two vectors
+            mixer = c.decoder_pattern[(c.num_decoder_layers - 1) % len(c.decoder_pattern)]
+            kind = c.feed_forward_pattern[(c.num_decoder_layers - 1) % len(c.feed_forward_pattern)]
+            each = others.get(mixer, attention) + 2 * part + pre * norm + distances
+            each += feed_forward if kind == "dense" else of_experts
+            each += (2 * norm + 2 * d * d) * (c.multi_token == "sequential")
+            layers += c.future_tokens * each
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = feed_forwards(encoders) + encoders * 2 * part + pre * norm
     encoder += mixers(c.encoder_pattern, encoders) + adapted_tables

@@ -118,6 +118,8 @@ NEEDS: dict[tuple[str, Any], Choice] = {
     **{("rope_scaling", name): {"relative_positions": "rope"}
        for name in ("linear", *SCALED_BY_LENGTH)},
     ("expert_scores", "sigmoid"): {"feed_forward_pattern": ("experts",)},
+    ("multi_token", "sequential"): {"architecture": "decoder"},
+    ("multi_token", "parallel"): {"architecture": "decoder"},
     ("pooling", "mean"): {"architecture": "encoder"},
     ("pooling", "last"): {"architecture": "decoder"},
 }  # fmt: skip

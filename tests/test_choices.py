@@ -53,6 +53,7 @@ TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
     "feed_forwards": (
         layers.FEED_FORWARDS, (ModelConfig, "feed_forward_pattern"), (ModelConfig,)
     ),
+    "multi_tokens": (layers.MULTI_TOKENS, (ModelConfig, "multi_token"), (ModelConfig,)),
     "positions": (positions.POSITIONS, (ModelConfig, "positions"), ()),
     "relative_positions": (
         positions.RELATIVE_POSITIONS, (ModelConfig, "relative_positions"), (ModelConfig,)

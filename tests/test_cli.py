@@ -581,7 +581,7 @@ NAMES = [
 ]  # fmt: skip
 WITH_OVERRIDES = {
     "train", "demo", "evaluate", "generate", "translate", "serve", "plan", "sweep", "predict",
-    "answer", "chat", "classify", "forecast", "tag", "transcribe", "draw",
+    "answer", "chat", "classify", "forecast", "tag", "transcribe", "draw", "teach",
 }  # fmt: skip
 
 

@@ -151,6 +151,7 @@ TABLES = {
     (config.ModelConfig, "norm"): "nn.norm.NORMS",
     (config.ModelConfig, "embedding_norm"): "nn.embedding.EMBEDDING_NORMS",
     (config.ModelConfig, "layer_sharing"): "models.stack.SHARINGS",
+    (config.ModelConfig, "multi_token"): "models.multi_token.MULTI_TOKENS",
     (config.ModelConfig, "initializer"): "models.initial_values.INITIALIZERS",
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
     (config.ModelConfig, "expert_scores"): "nn.experts.EXPERT_SCORES",

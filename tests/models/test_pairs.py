@@ -18,7 +18,8 @@ def test_only_meaningless_pairs_are_rejected():
     DeepNorm already sets; what a kernel lacks; the scale of logits set twice, and their bias beside
     an encoder's own; sharing of tables that do not exist; scores of no experts; angles scaled where
     nothing rotates; pooling that the architecture does not have; relative positions with linear
-    attention; and reversible layers that cannot be undone one by one.
+    attention; reversible layers that cannot be undone one by one; and further pieces beside what is
+    not a decoder, or a stack that its layers know as a whole.
     """
     expected = [
         {"architecture": "two_stream", "positions": "none"},
@@ -52,6 +53,10 @@ def test_only_meaningless_pairs_are_rejected():
         *({"rope_scaling": scaling} | other for scaling in SCALED for other in (
             {"decoder_pattern": ("linear", "full")}, {"share_relative_positions": True},
             {"share_relative_positions": False},
+        )),
+        *(other | {"multi_token": form} for form in ("sequential", "parallel") for other in (
+            *({"architecture": name} for name in ("encoder_decoder", "two_stream", "encoder")),
+            {"residual": "deep_norm"}, {"residual": "reversible"}, {"layer_sharing": "universal"},
         )),
     ]  # fmt: skip
     refused = rows(MODEL)[1]

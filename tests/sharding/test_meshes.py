@@ -33,7 +33,7 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batches.batch import Batch, Side, Target
+from transformer_jax.data.batches.batch import Batch, Side, Target, Teacher
 from transformer_jax.models.build import abstract_params, build, roles_of
 from transformer_jax.nn import norm
 from transformer_jax.nn.initializers import named
@@ -450,5 +450,32 @@ def test_an_encoder_on_a_mesh_equals_one_device():
 
     found, expected = gradient(mesh_of(2, 2, 2)), gradient(mesh_of(1, 1, 1))
     assert found["piece_head"]["bias"].sharding.shard_shape((VOCAB,)) == (VOCAB // 2,)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.thorough
+def test_a_teacher_on_a_mesh_equals_one_device():
+    """Its rows are divided as the batch's are, and so are those of further predictions."""
+    config = dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, multi_token="sequential",
+    )  # fmt: skip
+    model, rng = build(config, VOCAB, VOCAB), np.random.default_rng(0)
+    params, (_, side, targets, *_) = jax.device_get(random_params(model)), BATCHES[0]
+    shares = np.log(rng.dirichlet(np.ones(4), side.inputs.shape)).astype(np.float32)
+    ids = np.argsort(rng.random((*side.inputs.shape, VOCAB)))[..., :3].astype(np.int32)
+    training = TrainingConfig(distillation_weight=0.7, distillation_temperature=2.0)
+
+    def gradient(mesh):
+        placed = jax.device_put(params, param_shardings(abstract_params(model), mesh))
+        batch = place_whole(Batch(None, side, targets, teacher=Teacher(ids, shares)), mesh)
+
+        def loss(params, batch):
+            return batch_sums(model, training, params, batch, None).loss
+
+        with jax.set_mesh(mesh):
+            return jax.jit(jax.value_and_grad(loss))(placed, batch)
+
+    found, expected = gradient(mesh_of(2, 2, 2)), gradient(mesh_of(1, 1, 1))
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)

@@ -26,14 +26,18 @@ class LineProgress:
     """Lines done, lines per second and time left, on standard error.
 
     `total` is None if unknown. `hidden` shows nothing. The first `begin` lines were done earlier.
+    `noun` is what is counted, if not lines.
     """
 
-    def __init__(self, total: int | None, hidden: bool = False, begin: int = 0) -> None:
+    def __init__(
+        self, total: int | None, hidden: bool = False, begin: int = 0, noun: str = "line"
+    ) -> None:
         console = Console(stderr=True)
+        self._nouns = f"{noun}s"
         self._total, self._began = total, time.monotonic()
         self._begin = self._done = begin
         self._bar = Progress(
-            BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
+            BarColumn(), MofNCompleteColumn(), _Rate(self._nouns), TimeRemainingColumn(),
             console=console, transient=True, redirect_stdout=False,
             disable=hidden or not console.is_terminal,
         )  # fmt: skip
@@ -80,9 +84,10 @@ class LineProgress:
 
     def _line(self, done: int) -> str:
         rate = (done - self._begin) / (time.monotonic() - self._began)
-        parts = [f"{done:,} lines" if self._total is None else f"{done:,} of {self._total:,} lines"]
+        of = "" if self._total is None else f" of {self._total:,}"
+        parts = [f"{done:,}{of} {self._nouns}"]
         if rate:
-            parts.append(f"{rate:,.1f} lines/s")
+            parts.append(f"{rate:,.1f} {self._nouns}/s")
             if self._total is not None:
                 parts.append(f"{_duration((self._total - done) / rate)} left")
         return ", ".join(parts)
@@ -95,6 +100,11 @@ def _duration(seconds: float) -> str:
 
 
 class _Rate(ProgressColumn):
+    def __init__(self, nouns: str) -> None:
+        super().__init__()
+        self._nouns = nouns
+
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.1f} lines/s" if speed else "", style="progress.data.speed")
+        said = f"{speed:,.1f} {self._nouns}/s" if speed else ""
+        return Text(said, style="progress.data.speed")

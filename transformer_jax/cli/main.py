@@ -32,6 +32,7 @@ COMMANDS = {
     "shortlist": "learn which target pieces go with a source, for faster decoding",
     "sweep": "train every combination of some settings, and tabulate the scores",
     "tag": "label the words of new texts",
+    "teach": "write what a model predicts, for another one to learn from",
     "train": "train a model, or resume its training, as train.py does",
     "transcribe": "write down the texts of new sounds",
     "translate": "translate text line by line",

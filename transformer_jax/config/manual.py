@@ -429,6 +429,14 @@ class ModelConfig(Section):
     # of the step are added before each layer, not once to the input (the Universal Transformer,
     # arXiv:1807.03819, without halting).
     layer_sharing: Literal["none", "all", "universal"] = "none"
+    # Multi-token prediction: at each position a decoder also predicts the `future_tokens` pieces
+    # after the next one, which adds to the loss (training.multi_token_weight); its own predictions
+    # are made without these parts. "sequential": one layer after another, each of which reads the
+    # output of the one before, at first that of the decoder, and the piece that follows, both
+    # normalised and mapped together (DeepSeek-V3: arXiv:2412.19437, section 2.2); "parallel":
+    # layers beside the last one, all with the same input (Gloeckle et al. 2024, arXiv:2404.19737).
+    multi_token: Literal["none", "sequential", "parallel"] = "none"
+    future_tokens: int = number(1, 1, 64, of="multi_tokens")
     # How parameters are initialised: "xavier" as in tensor2tensor, "t5" as in T5, "gpt2" as in
     # GPT-2, from N(0, 0.02), and smaller where deep stacks add up; "gpt2_zero" with zero there, so
     # that each layer starts as the identity (Bachlechner et al. 2020, arXiv:2003.04887).
@@ -751,6 +759,10 @@ class DataConfig(Section):
     time_mask_size: int = number(100, 1, 2**16, of="augmentations")
     time_mask_share: float = above(1.0, 0, 1, of="augmentations")
 
+    # A directory with what a teacher predicts for the training data, which the command
+    # `transformer-jax teach` writes: its likeliest pieces wherever one is predicted. Training then
+    # imitates it, see training.distillation_weight; validation measures the plain loss.
+    teacher: str | None = None
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, who use 0.1): the share of merges
     # skipped at random when training pairs are segmented; 0: none.
     subword_dropout: float = rate(0.0)
@@ -1161,7 +1173,7 @@ class InitConfig(Section):
     # More of these, searched in order: what the earlier ones lack is taken from the next, such as a
     # decoder beside an encoder.
     also: tuple[str, ...] = ()
-    # Patterns of the parameters that are taken, by their names here.
+    # Patterns of the parameters that are taken, by their names here; (): only the tokenizer is.
     take: tuple[str, ...] = (".*",)
     # "THEIRS=OURS": name prefixes there and here: "encoder/=decoder/". If several match, the first
     # whose name here is not taken applies: both models of `also` may have "positions/". Parameters
@@ -1192,6 +1204,15 @@ class TrainingConfig(Section):
     # R-Drop's alpha: every row passes twice, and the two distributions are pulled together (Liang
     # et al. 2021, arXiv:2106.14448, who use 5 for translation); None: a row passes once.
     r_drop: float | None = above(None, 0, 1000, ", or None for a single pass")
+    # With data.teacher: the loss is 1 - distillation_weight times the cross-entropy of the data's
+    # pieces, plus distillation_weight T^2 KL(teacher, model), both with logits divided by the
+    # temperature T, above 1 for more of the teacher's unlikely pieces (Hinton et al. 2015,
+    # arXiv:1503.02531).
+    distillation_weight: float = number(0.5, 0, 1)
+    distillation_temperature: float = above(1.0, 0, 100)
+    # With model.multi_token: the weight of the mean of its losses beside the usual one. DeepSeek-V3
+    # has 0.3, later 0.1; with as much as future_tokens all pieces count alike.
+    multi_token_weight: float = above(0.3, 0, 1000)
     # Validate, keep and translate with a moving average of the parameters, of this decay (0.999);
     # less in the first steps: (1 + step) / (10 + step). None: with the parameters themselves.
     ema_decay: float | None = rate(None)
@@ -1356,10 +1377,12 @@ class DecodingConfig(Section):
     # Speculative decoding, with greedy search or sampling: where draft tokens come from, several of
     # which the model verifies in one pass. The work directory of a smaller model with the same
     # tokenizer, or "ngram": what followed earlier occurrences of the last pieces in what was read
-    # or written (Leviathan et al. 2022, Chen et al. 2023, Yang et al. 2023). Texts are the model's
-    # own, and samples have its distribution.
+    # or written (Leviathan et al. 2022, Chen et al. 2023, Yang et al. 2023); or "future": what the
+    # model itself predicts after the next piece, see model.multi_token. Texts are the model's own,
+    # and samples have its distribution.
     draft: str | None = value(None, may_change=True)
-    draft_length: int = number(4, 1, 64, may_change=True)  # tokens proposed in a pass
+    # tokens proposed in a pass; with "future", at most model.future_tokens
+    draft_length: int = number(4, 1, 64, may_change=True)
     # For several models: average their probabilities, or their log-probabilities.
     ensemble: Literal["probabilities", "log_probabilities"] = value(
         "probabilities", may_change=("probabilities", "log_probabilities")

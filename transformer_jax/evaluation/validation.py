@@ -96,6 +96,8 @@ def make_validation(
         if experiment.objective.record.accuracy:
             scores["accuracy"] = total.correct / total.weight
         for name, beside in each.items():
+            if not beside.weight:  # no text is long enough for a further piece
+                continue
             scores[f"{name}_loss"] = beside.nll / beside.weight
             scores[f"{name}_accuracy"] = beside.correct / beside.weight
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax.base.disk import cache_dir
+from transformer_jax.base.disk import cache_dir, user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.config.choices.codecs import LETTERS
@@ -26,7 +26,9 @@ from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.objectives import Objective, noun_of, objective_named
 from transformer_jax.data.objectives.reinforcing import Prompts
+from transformer_jax.data.objectives.taught import Taught
 from transformer_jax.data.sources import Corpus, array_files, text_files
+from transformer_jax.data.store.teacher_files import TeacherStore, digest_of
 from transformer_jax.data.store.token_store import Selection, TokenStore, Uneven, open_store
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import round_trip, warm_start
@@ -133,6 +135,12 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     kept, warnings = round_trip.notes_and_warnings(experiment, tokenizers, train, held_out)
     notes, warnings = kept + notes, warnings + validation.warnings(held_out, experiment)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
+    if data.teacher is not None:
+        items = digest_of(identity, experiment.objective.name, store)
+        temperature = experiment.training.distillation_temperature
+        teacher = TeacherStore(user_path(data.teacher), items, temperature)
+        objective, identity = Taught(objective, teacher), {**identity, "teacher": teacher.digest}
+        notes.append(teacher.described)
     times = 1 if sampling is None else sampling.times
     return Prepared(
         tokenizers, objective, noun, train, store, len(store) // times, selection, plan, held_out,

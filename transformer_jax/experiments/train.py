@@ -49,7 +49,9 @@ from transformer_jax.training.selected import Frozen, frozen_of
 from transformer_jax.training.state import init_state
 
 # What messages call what a run's checkpoints record; the data may be pictures.
-_IDENTITIES = {"training_text": "training data", "tokenizer": "tokenizer"}
+_IDENTITIES = {
+    "training_text": "training data", "tokenizer": "tokenizer", "teacher": "data of the teacher",
+}  # fmt: skip
 
 
 def run_experiment(
@@ -150,7 +152,8 @@ def _train(
     state = init_state(model, tx, experiment.seed, mesh, averaged)
     selected.check(experiment, state.params)
     most = 1 if CHOICES.isdisjoint(prepared.objective.predicts) else max_labels(prepared.train)
-    step = TrainStep(experiment, model, state, mesh, most)
+    taught = None if experiment.data.teacher is None else prepared.objective
+    step = TrainStep(experiment, model, state, mesh, most, taught)
     run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
     start = restore(run, state)
     origin: list[str] = []

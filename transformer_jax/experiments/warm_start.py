@@ -128,7 +128,7 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
         array, how = _fit(name, sources[name], leaf, (codecs[0], codecs[1]), experiment.seed)
         leaves[name] = jax.device_put(array.astype(leaf.dtype), leaf.sharding)
         (resized if how else taken).append(f"{name} {how}".strip())
-    if not taken and not resized:
+    if not taken and not resized and init.take:
         raise UserError(
             f"config.init.source={init.source!r}: has no parameter with a matching name; it has "
             f"{', '.join(_groups(sources))}, and this model {', '.join(_groups(ours))}: see "

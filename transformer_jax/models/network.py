@@ -60,7 +60,10 @@ class Network(Core):
             memories = self.decoder.remember(memory.hidden)
         side = batch.src if batch.tgt is None else batch.tgt
         assert side is not None, "neither source nor prompt"
-        lanes = Lanes.empty(side.seg.shape[0], width, length, self.decoder.in_slots())
+        lanes, further = (
+            Lanes.empty(side.seg.shape[0], width, length, self.decoder.in_slots()),
+            None,
+        )
         src_seg = None if memory is None else jnp.asarray(memory.seg)
         if batch.tgt is None:
             caches = self.decoder.empty(lanes)
@@ -71,8 +74,23 @@ class Network(Core):
             across = _across(slots.view, src_seg)
             everyone = jnp.ones(prompt.seg.shape[0], bool)
             caches = self.decoder.empty(lanes)
-            _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
-        return DecodeState(memories, src_seg, [cache.keep(reach) for cache in caches], lanes)
+            read = self.decoder.extend_branched(x, caches, slots, everyone, memories, across)
+            x, caches, _, trunk = read
+            further = self.begin_further(prompt, x, trunk, slots, lanes, reach)
+        kept = [cache.keep(reach) for cache in caches]
+        return DecodeState(memories, src_seg, kept, lanes, further=further)
+
+    def begin_further(
+        self, prompt: Side, x: Array, trunk: Array, slots: Slots, lanes: Lanes, reach: int
+    ) -> Any:
+        """Return what predictions of further pieces begin with, if a search may ask for them."""
+        return None
+
+    def extend_further(
+        self, further: Any, x: Array, trunk: Array, pos: Array, active: Array
+    ) -> Any:
+        """Return what they go on with, after new tokens."""
+        return further
 
     def blank(self, length: int, reach: int) -> "DecodeState":
         """Return the state of one sentence with one hypothesis, without a source or a prompt."""
@@ -92,12 +110,13 @@ class Network(Core):
         lanes, slots = state.lanes.fill(pos, active, self.order)
         x = self._embed_new(ids.reshape(batch, width * new), slots)
         across = _across(slots.view, state.src_seg)
-        x, caches, weights = self.decoder.extend(
+        x, caches, weights, trunk = self.decoder.extend_branched(
             x, state.caches, slots, active, state.memories, across
         )
+        further = self.extend_further(state.further, x, trunk, pos, active)
         logits = self.logits(x, state.shortlist).reshape(batch, width, new, -1)
         attention = None if across is None else weights
-        return logits, attention, replace(state, caches=caches, lanes=lanes)
+        return logits, attention, replace(state, caches=caches, lanes=lanes, further=further)
 
     def embed_target(
         self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: Size, train: bool
@@ -166,6 +185,7 @@ class DecodeState:
     caches: Any  # one per applied layer, of its mixer's own kind
     lanes: Lanes
     shortlist: Shortlist | None = None  # of the output
+    further: Any = None  # a `multi_token.Further`, where a search asks for further pieces
 
 
 class NetworkStepper(CoreStepper):
@@ -176,7 +196,10 @@ class NetworkStepper(CoreStepper):
     def reorder(self, state: DecodeState, parents: Int[Array, "B W"]) -> DecodeState:
         """See Stepper."""
         caches = [cache.reorder(parents) for cache in state.caches]
-        return replace(state, caches=caches, lanes=state.lanes.reorder(parents))
+        further = state.further and state.further.reorder(parents)
+        return replace(
+            state, caches=caches, lanes=state.lanes.reorder(parents), further=further
+        )  # fmt: skip
 
     def rewind(self, state: DecodeState, position: Int[Array, "B"]) -> DecodeState:
         """See Stepper."""
@@ -196,7 +219,16 @@ class NetworkStepper(CoreStepper):
             src_seg=seg,
             caches=[cache.grow(state.lanes, lanes) for cache in state.caches],
             lanes=lanes,
+            further=state.further and state.further.grow(state.lanes, lanes),
         )
+
+    def foresee(
+        self, state: DecodeState, hidden: Array, depth: int, text: Int[Array, "B W C"],
+        position: Int[Array, "B"], active: Bool[Array, "B"],
+    ) -> tuple[Float[Array, "B W V"], Array, DecodeState]:  # fmt: skip
+        """Return the logits of the piece `depth` after the next one; see `Decoder.foresee`."""
+        given = state, hidden, depth, text, position, active
+        return self._apply(self._variables, *given, method="foresee")
 
     # A prompt that is read part by part:
 

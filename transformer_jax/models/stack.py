@@ -243,6 +243,23 @@ class Stack(nn.Module):
         x = self.residual.end(run(self, self._applied(), self._period(), call, undo, x))
         return x if self.final_norm is None else self.final_norm(x)
 
+    def branched(
+        self, x: Float[Array, "B T D"], view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T D"]]:
+        """Return the output for whole sequences, and the input of the last layer."""
+        view = self.relative_positions(view)
+
+        def call(layer: Layer, x: Array, number: Any) -> Array:
+            return layer(x, view, train, None, None, None)
+
+        *layers, last = self._applied()
+        x = self.residual.begin(x)
+        if layers:
+            x = run(self, layers, min(self._period(), len(layers)), call, call, x)
+        trunk, x = x, run(self, [last], 1, call, call, x)
+        x = self.residual.end(x)
+        return x if self.final_norm is None else self.final_norm(x), trunk
+
     def _period(self) -> int:
         """Return after how many layers both kinds of their parts repeat."""
         return math.lcm(len(self.pattern), len(self.config.feed_forward_pattern))
@@ -273,15 +290,27 @@ class Stack(nn.Module):
         cross_view: View | None,
     ) -> tuple[Float[Array, "B Q D"], list[Any], list[Float[Array, "B N Q S"] | None]]:
         """Return the output for new tokens, and caches and cross-attention weights by layer."""
+        return self.extend_branched(x, caches, slots, active, memories, cross_view)[:3]
+
+    def extend_branched(
+        self,
+        x: Float[Array, "B Q D"],
+        caches: Sequence[Any],
+        slots: Slots,
+        active: Bool[Array, "B"],
+        memories: Sequence[KeysValues | None],
+        cross_view: View | None,
+    ) -> tuple[Float[Array, "B Q D"], list[Any], list[Float[Array, "B N Q S"] | None], Array]:
+        """Return what `extend` does, and the input of the last layer."""
         slots = slots._replace(view=self.relative_positions(slots.view))
         enter = self.sharing.enter(self.config, slots.view.q_pos, slots.limit, self.num_layers)
         layers = zip(self._applied(), caches, itertools.cycle(memories), strict=False)
         x = self.residual.begin(x)
-        new, weights = [], []
+        new, weights, trunk = [], [], x
         for number, (layer, cache, memory) in enumerate(layers):
-            x = enter(x, number)
+            x = trunk = enter(x, number)
             x, cache, weight = layer.extend(x, cache, slots, active, memory, cross_view)
             new.append(cache)
             weights.append(weight)
         x = self.residual.end(x)
-        return x if self.final_norm is None else self.final_norm(x), new, weights
+        return x if self.final_norm is None else self.final_norm(x), new, weights, trunk

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float, Int, on_cpu
 from transformer_jax.base.shares import add_up, on_each_device
+from transformer_jax.data.batches.batch import Teacher
 from transformer_jax.nn.embedding import Head
 
 # Target positions whose logits a device holds in memory at a time: enough for fast products, few
@@ -21,7 +22,8 @@ class Sums(NamedTuple):
     a position are one token, which is correct if the likeliest is among them.
     """
 
-    loss: Float[Array, ""]  # weighted: smoothed cross-entropy, nats, plus R-Drop's term
+    # weighted, nats: smoothed cross-entropy, plus a teacher's term and R-Drop's
+    loss: Float[Array, ""]
     nll: Float[Array, ""]  # weighted: cross-entropy without smoothing, nats
     correct: Float[Array, ""]  # weighted: tokens whose logit is the largest
     tokens: Float[Array, ""]  # those whose weight is not 0
@@ -61,6 +63,8 @@ def fused_loss_sums(
     epsilon: float,
     smoothing: str,
     r_drop: float = 0.0,
+    teacher: Teacher | None = None,
+    distillation: tuple[float, float] = (0.0, 1.0),
 ) -> Sums:
     """Return `loss_sums` of the logits of x, which never exist all at once.
 
@@ -71,12 +75,20 @@ def fused_loss_sums(
     With r_drop, rows 2i and 2i+1 are two passes of one row with different dropout (R-Drop, Liang
     et al. 2021, arXiv:2106.14448). Sums are then means over the two passes, and the loss also has
     r_drop / 2 x (KL(p, q) + KL(q, p)) / 2: half the paper's loss, which counts both passes.
+
+    With a teacher, whose log-probabilities are those at temperature T, and (a, T) for
+    `distillation`, the loss is (1 - a) x cross-entropy + a x T^2 KL(teacher, softmax(logits / T))
+    (Hinton et al. 2015, arXiv:1503.02531); pieces that the teacher does not name count as one.
     """
     gold, rest = smoothing_weights(epsilon, head.table.shape[0], smoothing)
+    taught, temperature = (0.0, 1.0) if teacher is None else distillation
+    terms = _Terms((1 - taught) * gold, (1 - taught) * rest, r_drop, taught, temperature)
     passes = 2 if r_drop else 1
-    arrays = x, *_several(targets, weight)
-    x, targets, weight = (a.reshape(-1, passes, *a.shape[1:]) for a in arrays)
-    sums = _fused(x, head, targets, weight, _Terms(gold, rest, r_drop))
+    given = x, *_several(targets, weight), teacher
+    x, targets, weight, teacher = jax.tree.map(
+        lambda a: jnp.asarray(a).reshape(-1, passes, *a.shape[1:]), given
+    )
+    sums = _fused(x, head, targets, weight, teacher, terms)
     return jax.tree.map(lambda total: total / passes, sums)
 
 
@@ -91,36 +103,41 @@ class _Terms(NamedTuple):
     gold: float
     rest: float
     r_drop: float = 0.0
+    taught: float = 0.0
+    temperature: float = 1.0  # of the teacher
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _fused(x, head: Head, targets, weight, terms: _Terms) -> Sums:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _fused(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Terms) -> Sums:
     across = head.table.astype(x.dtype).T
 
     def add(total: Sums, chunk: Any) -> tuple[Sums, None]:
-        x, targets, weight = chunk
+        x, targets, weight, *teacher = chunk
         logits = _logits(x, across, head.bias)
-        sums, *_ = _sums(logits, _row_sums_at_once(logits), targets, weight, terms)
+        sums, *_ = _sums(logits, _row_sums_at_once(logits), targets, weight, terms, *teacher)
         return jax.tree.map(jnp.add, total, sums), None
 
-    def on_device(x, targets, weight) -> Sums:
-        chunks = _chunks(x, targets, weight, head.table.shape[0])
+    def on_device(x, targets, weight, *teacher) -> Sums:
+        chunks = _chunks(x, targets, weight, head.table.shape[0], *teacher)
         return jax.lax.scan(add, _zeros(x.dtype), chunks)[0]
 
-    return add_up(on_each_device(on_device, x, targets, weight))
+    return add_up(on_each_device(on_device, x, targets, weight, *(teacher or ())))
 
 
-def _forward(x, head: Head, targets, weight, terms: _Terms):
+def _forward(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Terms):
     down = head.table.astype(x.dtype)
     across = down.T
     wide = jnp.promote_types(x.dtype, jnp.float32)
 
     def add(total, chunk):
-        x, targets, weight = chunk
+        x, targets, weight, *teacher = chunk
         logits = _logits(x, across, head.bias)
         rows = _row_sums_at_once(logits)
-        sums, log_sum, p = _sums(logits, rows, targets, weight, terms)
-        slope = p - terms.rest - terms.gold * _distribution(targets, weight, logits)
+        sums, log_sum, p = _sums(logits, rows, targets, weight, terms, *teacher)
+        slope = (1 - terms.taught) * p if teacher else p
+        slope = slope - terms.rest - terms.gold * _distribution(targets, weight, logits)
+        if teacher:
+            slope += terms.taught * _taught(logits, Teacher(*teacher), terms.temperature)[1]
         if terms.r_drop:
             slope += terms.r_drop * _symmetric_kl(logits, log_sum)[1]
         slope = slope * weight.sum(-1, keepdims=True).astype(slope.dtype)
@@ -131,13 +148,14 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
         da = jnp.einsum("BPTD,BPTV->DV", x, slope, preferred_element_type=wide)
         return jax.tree.map(jnp.add, total, (sums, da, dbias)), dx
 
-    def on_device(x, targets, weight):
+    def on_device(x, targets, weight, *teacher):
         dbias = None if head.bias is None else jnp.zeros(head.bias.shape, wide)
         start = _zeros(x.dtype), jnp.zeros(across.shape, wide), dbias
-        total, dx = jax.lax.scan(add, start, _chunks(x, targets, weight, head.table.shape[0]))
+        chunks = _chunks(x, targets, weight, head.table.shape[0], *teacher)
+        total, dx = jax.lax.scan(add, start, chunks)
         return total, dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype)
 
-    total, dx = on_each_device(on_device, x, targets, weight)
+    total, dx = on_each_device(on_device, x, targets, weight, *(teacher or ()))
     sums, da, dbias = add_up(total)
     da = jax.lax.optimization_barrier(da)  # or a single chunk's product would be transposed too
     return sums, (dx.reshape(x.shape), Head(da.T.astype(head.table.dtype), dbias))
@@ -145,7 +163,7 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
 
 def _backward(terms, slopes, gradients: Sums):
     dx, dhead = jax.tree.map(lambda slope: slope * gradients.loss.astype(slope.dtype), slopes)
-    return dx, dhead, None, None
+    return dx, dhead, None, None, None
 
 
 _fused.defvjp(_forward, _backward)
@@ -174,13 +192,34 @@ def _symmetric_kl(logits: Float[Array, "B 2 T V"], log_sum: Float[Array, "B 2 T"
     return kl.mean(1), (p * (off - kl[..., None]) + p - p[:, ::-1]) / 2
 
 
+def _taught(logits: Float[Array, "B P T V"], teacher: Teacher, temperature: float):
+    """Return T^2 KL(teacher, model) at temperature T [B P T], and its slopes [B P T V].
+
+    A piece that the teacher does not name has a share of the rest of its mass, in proportion to
+    what the model gives it: no more is known.
+    """
+    logs = jax.nn.log_softmax(logits / temperature)
+    named, rest = teacher.log_probs[..., :-1], teacher.log_probs[..., -1].astype(logs.dtype)
+    found = jnp.put_along_axis(  # 1: not named
+        jnp.ones_like(logs), teacher.ids, named.astype(logs.dtype), axis=-1, inplace=False
+    )
+    known = found <= 0
+    wanted = jnp.where(known, jnp.exp(found), 0)
+    left = jax.nn.logsumexp(jnp.where(known, -jnp.inf, logs), -1)  # the model's own rest
+    mass = jnp.exp(rest)
+    kl = jnp.where(wanted > 0, wanted * (found - logs), 0).sum(-1)
+    kl += jnp.where(mass > 0, mass * (rest - left), 0)
+    wanted = jnp.where(known, wanted, jnp.exp(logs + (rest - left)[..., None]))
+    return temperature**2 * kl, temperature * (jnp.exp(logs) - wanted)
+
+
 def _logits(x, across, bias):
     wide = jnp.promote_types(x.dtype, jnp.float32)
     logits = jnp.einsum("BPTD,DV->BPTV", x, across, preferred_element_type=wide)
     return logits if bias is None else logits + bias.reshape(1, 1, 1, -1)
 
 
-def _chunks(x, targets, weight, vocab_size: int):
+def _chunks(x, targets, weight, vocab_size: int, *teacher):
     """Split a device's rows into equal chunks."""
     rows = targets.shape[0]
     most = _POSITIONS if on_cpu() else _LOGITS // vocab_size
@@ -190,7 +229,7 @@ def _chunks(x, targets, weight, vocab_size: int):
     def cut(array):
         return array.reshape(-1, count, *array.shape[1:]).swapaxes(0, 1)
 
-    return cut(x), cut(targets), cut(weight)
+    return tuple(map(cut, (x, targets, weight, *teacher)))
 
 
 def _zeros(dtype) -> Sums:
@@ -221,7 +260,7 @@ def _row_sums_at_once(logits):
     return jax.lax.reduce(each, (lowest, zero, zero), add, (logits.ndim - 1,))
 
 
-def _sums(logits, rows, targets, weight, terms: _Terms):
+def _sums(logits, rows, targets, weight, terms: _Terms, *teacher):
     """Return the sums, the logarithm of the sum of exponentials [B P T], and the softmax."""
     greatest, total, plain = rows
     powers = jnp.exp(logits - greatest[..., None])
@@ -234,6 +273,8 @@ def _sums(logits, rows, targets, weight, terms: _Terms):
     weight = weight.sum(-1)
     loss = terms.gold * nll
     loss += terms.rest * (logits.shape[-1] * log_sum - plain)
+    if teacher:
+        loss += terms.taught * _taught(logits, Teacher(*teacher), terms.temperature)[0]
     if terms.r_drop:
         loss += terms.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None]
     tokens = (weight != 0).astype(logits.dtype).sum()

@@ -48,10 +48,11 @@ class TrainStep:
     """
 
     def __init__(
-        self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh, most: int = 1
-    ) -> None:
+        self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh, most: int = 1,
+        objective: Objective | None = None,
+    ) -> None:  # fmt: skip
         """`state` has the shapes and shardings of all later states; a text has at most `most`
-        labels.
+        labels; `objective` makes the batches, if not the experiment's own.
         """
         optimizer, training = experiment.optimizer, experiment.training
         numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
@@ -64,7 +65,7 @@ class TrainStep:
         constants = np.uint32(experiment.seed), jax.tree.map(jnp.asarray, numbers)
         self._given = place_everywhere(constants, mesh)
         self._state, self._mesh = abstract(state), mesh
-        self._objective = objective_named(experiment.objective.name)
+        self._objective = objective or objective_named(experiment.objective.name)
         self._known = channels_of(model.example()), most
         self._programs: dict[tuple[Shape, int], Future] = {}
         self._trace: Trace | None = None

@@ -18,7 +18,9 @@ _BEFORE = re.compile(
     r"(?:(?:src_|tgt_)?(?:embedding|positions|input_norm)|kinds|mask_emb|stem|connector)(?:/|$)"
 )
 _SHARED = re.compile(r"(?:encoder|decoder)/relative_positions/")
-_BEHIND = re.compile(r"(?:(?:encoder|decoder)/final_norm|output|output_layer|pooler|[a-z_]+_head)/")
+_BEHIND = re.compile(
+    r"(?:(?:encoder|decoder)/final_norm|output|output_layer|pooler|[a-z_]+_head|future_\d+)/"
+)
 
 Frozen = Callable[[Any], Any]  # parameters -> a tree of bools, True for frozen ones
 

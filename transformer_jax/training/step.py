@@ -13,9 +13,10 @@ from jax.sharding import Mesh
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
-from transformer_jax.data.batches.batch import Batch
+from transformer_jax.data.batches.batch import Batch, Target
 from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Keys, Model
+from transformer_jax.models.multi_token import later, name_of
 from transformer_jax.sharding.mesh import compiler_options, on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
@@ -54,21 +55,47 @@ def batch_sums(
 def target_sums(
     model: Model, config: TrainingConfig, params: Any, batch: Batch, keys: Keys | None
 ) -> dict[str, Sums]:
-    """Return the loss sums of each target of a batch."""
+    """Return the loss sums of each target of a batch, and of each piece that a model predicts after
+    the next one.
+    """
+    batch = batch._replace(targets=batch.targets | _further(model, config, batch))
     r_drop = 0.0 if keys is None else config.r_drop or 0.0
     if r_drop:
         batch = jax.tree.map(lambda x: jnp.repeat(x, config.passes, axis=0), batch)
     cross_entropy = functools.partial(
         fused_loss_sums, epsilon=config.label_smoothing, smoothing=config.smoothing, r_drop=r_drop
     )
+    taught = functools.partial(
+        cross_entropy, teacher=batch.teacher,
+        distillation=(config.distillation_weight, config.distillation_temperature),
+    )  # fmt: skip
+    losses: dict[str, Callable[..., Sums]] = dict(LOSSES)
+    if batch.teacher is not None:
+        losses["tokens"] = taught
     with active():
         outputs = model.outputs(params, batch, keys)
         return {
-            name: LOSSES.get(name, cross_entropy)(
+            name: losses.get(name, cross_entropy)(
                 *outputs[OF_TOKENS.get(name, name)], jnp.asarray(labels), jnp.asarray(weight)
             )
             for name, (labels, weight) in batch.targets.items()
         }
+
+
+def _further(model: Model, config: TrainingConfig, batch: Batch) -> dict[str, Target]:
+    """Return the targets of multi-token prediction: pieces further on in the same text."""
+    if model.config.multi_token == "none":
+        return {}
+    assert batch.tgt is not None
+    (labels, weight), seg = map(jnp.asarray, batch.targets["tokens"]), jnp.asarray(batch.tgt.seg)
+    count = model.config.future_tokens
+    share = config.multi_token_weight / count
+    return {
+        name_of(depth): Target(
+            later(labels, depth), share * later(weight, depth) * (later(seg, depth) == seg)
+        )
+        for depth in range(1, count + 1)
+    }
 
 
 def make_train_step(

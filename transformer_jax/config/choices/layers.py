@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_jax.config.bounds import ELEMENTS, check, default_unless
+from transformer_jax.config.bounds import ELEMENTS, check, default_unless, either
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.mixers import MIXERS, kinds_of
 from transformer_jax.config.choices.record import Need, Record, check_needs, check_read
@@ -122,6 +122,32 @@ FEED_FORWARDS = {
 }  # fmt: skip
 
 
+def _check_multi_token(model: Any, field: str) -> None:
+    has = f"{field}={model.multi_token!r}"
+    check(
+        model.architecture == "decoder",
+        f"{has}: is for architecture='decoder', not {model.architecture!r}; set it to 'none'",
+    )
+    check(
+        model.residual not in ("deep_norm", "reversible"),
+        f"residual={model.residual!r}: is defined for a stack as a whole, and {has} has layers "
+        "beside it; choose another, or set it to 'none'",
+    )
+    check(
+        model.layer_sharing != "universal",
+        f"layer_sharing='universal': numbers the layers of a stack, and {has} has others beside "
+        "them; choose 'all', or set it to 'none'",
+    )
+
+
+# What is predicted beside the next piece.
+MULTI_TOKENS = {
+    "none": Record(),
+    "sequential": Record(reads=("future_tokens",), check=_check_multi_token),
+    "parallel": Record(reads=("future_tokens",), check=_check_multi_token),
+}
+
+
 def check_layers(model: Any) -> None:
     """Reject placements of norms and feed-forward parts that do not go with the rest."""
     pattern = model.feed_forward_pattern
@@ -133,16 +159,22 @@ def check_layers(model: Any) -> None:
     )
     check_needs(model, "feed_forward_pattern", FEED_FORWARDS, pattern)
     check_needs(model, "residual", RESIDUALS, (model.residual,))
+    check_needs(model, "multi_token", MULTI_TOKENS, (model.multi_token,))
     _check_initial_values(model)
 
 
 def check_layers_read(model: Any) -> None:
-    """Reject fields that no feed-forward part reads."""
+    """Reject fields that no part of the layers reads."""
     pattern = model.feed_forward_pattern
     check_read(
         model, FEED_FORWARDS, pattern,
         because=lambda _: f"has no effect with feed_forward_pattern={pattern}",
         otherwise=lambda words: f"choose {words[0]!r}",
+    )  # fmt: skip
+    check_read(
+        model, MULTI_TOKENS, (model.multi_token,),
+        because=lambda _: f"has no effect with multi_token={model.multi_token!r}",
+        otherwise=lambda words: f"choose {either(words)}",
     )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ class Objective(Record):
     mixes: whether its items record which part of the data they come from.
     chooses: whether it predicts pieces or classes; not numbers, spans or paths.
     beside: the objectives that parts of the training text may have besides it, with one model.
+    foresees: whether it predicts each piece from those before it, so that later ones can be
+      predicted as well.
+    steady: whether an item predicts the same pieces in every epoch, so that a teacher's
+      predictions of them can be kept.
     least: the shortest window, and what it has to hold.
     nats: whether its loss is a cross-entropy; not if it compares numbers.
     accuracy: whether validation measures the share of right predictions.
@@ -75,6 +79,8 @@ class Objective(Record):
     mixes: bool = True
     chooses: bool = True
     beside: tuple[str, ...] = ()
+    foresees: bool = False
+    steady: bool = False
     least: tuple[int, str] = (1, "")
     nats: bool = True
     accuracy: bool = False

@@ -35,6 +35,7 @@ def check_experiment(run: Any) -> None:
         check_tasks(run)
     _check_search(run)
     _check_training(run)
+    _check_teacher(run)
     _check_checkpoints(run)
 
 
@@ -42,6 +43,20 @@ def check_experiment_reads(run: Any) -> None:
     """Reject what other sections make ineffective."""
     check_codecs_read(run)
     check_long_sources_read(run)
+    for name in ("distillation_weight", "distillation_temperature"):
+        value, usual = getattr(run.training, name), type(run.training).__dataclass_fields__[name]
+        check(
+            run.data.teacher is not None or value == usual.default,
+            f"training.{name}={value!r}: has no effect without data.teacher; leave it at "
+            f"{usual.default!r}, or name a teacher",
+        )
+    weight = run.training.multi_token_weight
+    usual = type(run.training).__dataclass_fields__["multi_token_weight"].default
+    check(
+        run.model.multi_token != "none" or weight == usual,
+        f"training.multi_token_weight={weight}: has no effect with model.multi_token='none'; leave "
+        f"it at {usual}, or choose 'sequential' or 'parallel'",
+    )
     check(
         run.model.lora_rank is not None or not run.optimizer.unfrozen,
         f"optimizer.unfrozen={run.optimizer.unfrozen}: has no effect without model.lora_rank, "
@@ -145,6 +160,25 @@ def _check_training(run: Any) -> None:
     )
 
 
+def _check_teacher(run: Any) -> None:
+    """Reject a teacher whose predictions, made once, are not those of every epoch."""
+    data, objective = run.data, run.objective
+    if data.teacher is None:
+        return
+    teacher = f"data.teacher={data.teacher!r}: has predictions of pieces that every epoch asks for"
+    check(
+        objective.record.steady,
+        f"{teacher}, and objective.name={objective.name!r} draws them or has others; choose "
+        f"{either(with_(OBJECTIVES, steady=True))}, or set it to None",
+    )
+    for field, value, none in (
+        ("objective.parts", objective.parts, ()),
+        ("objective.fim_rate", objective.fim_rate, 0.0),
+        ("data.subword_dropout", data.subword_dropout, 0.0),
+    ):
+        check(value == none, f"{teacher}, and {field}={value!r} draws others; set it to {none!r}")
+
+
 def _check_checkpoints(run: Any) -> None:
     """Reject checkpoint settings that cannot be satisfied."""
     save, every = run.checkpoint.every_steps, run.evaluation.every_steps
@@ -220,6 +254,11 @@ def _check_objective(run: Any) -> None:
     )
     if codec in CODECS and CODECS[codec].trees:
         check_word_labels(run)
+    check(
+        record.foresees or run.model.multi_token == "none",
+        f"model.multi_token={run.model.multi_token!r}: is for "
+        f"{either(with_(OBJECTIVES, foresees=True))}, not {name}; set it to 'none'",
+    )
     check(
         record.chooses or run.training.r_drop is None,
         f"training.r_drop={run.training.r_drop}: is for predictions of pieces or classes, which "

@@ -34,6 +34,15 @@ class Target(NamedTuple):
     weight: Any  # float32, of the same shape; 0: not predicted
 
 
+class Teacher(NamedTuple):
+    """What a teacher predicts where pieces are predicted: its likeliest pieces, and the logarithms
+    of their probabilities, nats; the last of these is that of all other pieces together.
+    """
+
+    ids: Any  # int32 [B T K]
+    log_probs: Any  # float32 [B T K+1]
+
+
 class Batch(NamedTuple):
     """One batch. `targets` has an entry for each loss, by the name of the model's output."""
 
@@ -41,6 +50,7 @@ class Batch(NamedTuple):
     tgt: Side | None  # decoder input, already shifted, if any
     targets: dict[str, Target]
     time: Any = None  # float32 [B], from 0 to 1: of the noise in vectors, if there is any
+    teacher: Teacher | None = None  # of the target "tokens", if there is one
 
     @property
     def main(self) -> str:

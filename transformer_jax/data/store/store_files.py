@@ -122,8 +122,8 @@ def sum_of(path: Path) -> Sum:
         return _advanced(file, Sum(), path.stat().st_size)
 
 
-def intact(directory: Path) -> bool:
-    """Return whether all files of a store are there, bit for bit as they were written.
+def intact(directory: Path, names: Sequence[str] = SIDES) -> bool:
+    """Return whether all files of a store's sides are there, bit for bit as they were written.
 
     Reads them all, in parallel, at some GB per second if they are in memory.
 
@@ -131,7 +131,7 @@ def intact(directory: Path) -> bool:
       OSError, ValueError, LookupError, TypeError, RecursionError: if they cannot be compared.
     """
     sums = json.loads((directory / "sums.json").read_bytes())
-    paths = [path for name in SIDES for path in files_of(directory, name)]
+    paths = [path for name in names for path in files_of(directory, name)]
     with ThreadPoolExecutor(len(paths)) as pool:
         return list(pool.map(sum_of, paths)) == [tuple(sums[path.name]) for path in paths]
 

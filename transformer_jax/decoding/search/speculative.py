@@ -154,6 +154,14 @@ def _shares(logits: Float[Array, "*places V"]) -> Float[Array, "*places V"]:
     return jnp.where(some, jax.nn.softmax(logits), 0)
 
 
+def _imagined(here: SearchState, tokens: Int[Array, "B W"], own: Any) -> SearchState:
+    """Return the state as if these tokens had been written, with a model's state."""
+    place = here.position + 1
+    at = jnp.arange(here.tokens.shape[2]).reshape(1, 1, -1) == place[:, None, None]
+    text = jnp.where(at, tokens[:, :, None], here.tokens)
+    return replace(here, position=place, tokens=text, model_state=own)
+
+
 @dataclass(frozen=True)
 class ByModel:
     """A smaller model proposes; the Stepper is a `decoding.stepper.Drafted`."""
@@ -172,13 +180,7 @@ class ByModel:
             drawn = rule.draw(logits, here, _PROPOSED)
             tokens = jnp.where(known[:, None], forced[:, None], drawn)
             tokens = tokens.astype(jnp.int32)
-            return (imagined(here, tokens, own), tokens[:, :, None]), (tokens, logits)
-
-        def imagined(here: SearchState, tokens: Array, own: Any) -> SearchState:
-            place = here.position + 1
-            at = jnp.arange(here.tokens.shape[2]).reshape(1, 1, -1) == place[:, None, None]
-            text = jnp.where(at, tokens[:, :, None], here.tokens)
-            return replace(here, position=place, tokens=text, model_state=own)
+            return (_imagined(here, tokens, own), tokens[:, :, None]), (tokens, logits)
 
         begun = replace(state, model_state=both.draft), last_tokens(state)
         (here, last), (tokens, logits) = jax.lax.scan(turn, begun, None, length)
@@ -217,8 +219,37 @@ class ByLookup:
         return Proposals(jnp.where(matches, tokens, NONE), None), state.model_state
 
 
-# Drafts that are not models, as config.decoding.draft names them.
-LOOKUPS = {"ngram": ByLookup()}
+@dataclass(frozen=True)
+class ByFuture:
+    """The model proposes what it predicts after its next piece: multi-token prediction, see
+    `models/multi_token.py`. Nothing is proposed before the first piece.
+    """
+
+    def propose(
+        self, rule: Sampling, stepper: Any, state: SearchState, length: int
+    ) -> tuple[Proposals, Any]:
+        """See Proposer."""
+        here, own, hidden = state, state.model_state, state.model_state.further.hidden
+        begun = (state.position > 0).reshape(-1, 1)
+        tokens, shares = [], []
+        for depth in range(1, length + 1):
+            logits, hidden, own = stepper.foresee(
+                own, hidden, depth, here.tokens, state.position, state.active
+            )
+            logits = rule.filtered(at_least_float32(logits), here)
+            known, forced = forced_tokens(here)
+            drawn = rule.draw(logits, here, _PROPOSED)
+            chosen = jnp.where(known[:, None], forced[:, None], drawn).astype(jnp.int32)
+            here = _imagined(here, chosen, None)
+            tokens.append(jnp.where(begun, chosen, NONE))
+            shares.append(jnp.where(begun[:, :, None], _shares(logits), 0))
+        every = jnp.stack(shares, axis=2) if rule.draws(state) else None
+        return Proposals(jnp.stack(tokens, axis=2), every), own
+
+
+# Drafts that are not other models, as config.decoding.draft names them.
+FUTURE = "future"
+LOOKUPS: dict[str, Proposer] = {"ngram": ByLookup(), FUTURE: ByFuture()}
 
 
 def _whole_text(state: SearchState) -> tuple[Int[Array, "B W C"], Int[Array, "B"]]:

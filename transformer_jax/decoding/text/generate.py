@@ -18,6 +18,7 @@ from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
+from transformer_jax.decoding.search.speculative import FUTURE
 from transformer_jax.decoding.search.state import NOTHING
 from transformer_jax.decoding.stepper import NO_LIMIT
 from transformer_jax.decoding.text.prompt_cache import PromptCache
@@ -29,6 +30,7 @@ from transformer_jax.decoding.text.searching import (
     check_pages,
     drafting_in,
     fewest_positions,
+    foreseeing,
     held,
     make_engine,
     make_search,
@@ -81,6 +83,7 @@ class Generator:
         self.reader = Reader(codec, objective, cut_at, template)
         check_n_best(config, n_best)
         models = list(model) if isinstance(model, Sequence) else [model]
+        config = foreseeing(config, models)
         self.models = computing_in(config.compute_dtype, models)
         self._codec, self._objective, self.config, self._n_best = codec, objective, config, n_best
         self._cut_at = cut_at
@@ -93,6 +96,11 @@ class Generator:
         self.positions = fewest_positions(self.models)
         self.draft, self.acceptance = drafting_in(config, draft), Acceptance()
         self._prompts = prompts
+        if config.draft == FUTURE and prompts:
+            raise UserError(
+                f"config.decoding.draft={FUTURE!r}: prompts that are kept in a directory lack what "
+                "further predictions read; leave the prompt cache out, or choose 'ngram'"
+            )
         if config.cache == "paged":
             check_pages(self.models)
             if prompts:

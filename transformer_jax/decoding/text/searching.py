@@ -1,5 +1,6 @@
 """Searches and engines built from a config, and checks of its settings."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from transformer_jax.config.registry import found_in, pick
 from transformer_jax.decoding import search
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.sampling import Sampling
-from transformer_jax.decoding.search.speculative import LOOKUPS, ByModel, Speculative
+from transformer_jax.decoding.search.speculative import FUTURE, LOOKUPS, ByModel, Speculative
 from transformer_jax.decoding.search.state import Constraint, Search
 from transformer_jax.decoding.stepper import (
     ENSEMBLES,
@@ -66,6 +67,32 @@ def make_search(
     if config.draft is None:
         return rule
     return Speculative(rule, LOOKUPS.get(config.draft, ByModel()), config.draft_length)
+
+
+def foreseeing(config: DecodingConfig, models: Sequence[Model]) -> DecodingConfig:
+    """Return the config with at most as many proposals in a pass as a model makes itself, if it is
+    its own draft.
+
+    Raises:
+      UserError: if it predicts only the next piece, or there are several.
+    """
+    if config.draft != FUTURE:
+        return config
+    model, named = models[0].config, f"config.decoding.draft={FUTURE!r}"
+    if len(models) > 1:
+        raise UserError(f"{named}: is for a single model; name the work directory of a smaller one")
+    if model.multi_token == "none":
+        raise UserError(
+            f"{named}: the model was trained with model.multi_token='none', and predicts only the "
+            "next piece; choose 'ngram', or the work directory of a smaller model"
+        )
+    last = model.decoder_pattern[(model.num_decoder_layers - 1) % len(model.decoder_pattern)]
+    if not getattr(pick(MIXERS, last, "config.model.decoder_pattern"), "in_slots", True):
+        raise UserError(
+            f"{named}: layers of {last!r} keep a state, which further predictions cannot take "
+            "back; choose 'ngram', or the work directory of a smaller model"
+        )
+    return dataclasses.replace(config, draft_length=min(config.draft_length, model.future_tokens))
 
 
 class Draft(NamedTuple):

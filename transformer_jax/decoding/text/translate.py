@@ -33,6 +33,7 @@ from transformer_jax.decoding.text.searching import (
     check_n_best,
     drafting_in,
     fewest_positions,
+    foreseeing,
     held,
     make_engine,
     make_search,
@@ -83,6 +84,7 @@ class Translator(Lines):
         check_n_best(config, n_best)
         check_contiguous(config, "a translation")
         models = list(model) if isinstance(model, Sequence) else [model]
+        config = foreseeing(config, models)
         self.models = computing_in(config.compute_dtype, models)
         self._tokenizers, self.config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
