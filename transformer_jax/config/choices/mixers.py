@@ -28,6 +28,8 @@ class Mixer(Record):
     stacks: the stacks that it can be in: only encoders if it needs the whole text, only decoders if
       it runs from left to right.
     cell: a recurrent cell without heads, "forward" or from "both" ends.
+    ordered: whether it knows the order of what it has read, so that it can be beside layers that
+      need a relative scheme to know it.
     rows: whether it needs each text in a row of its own.
     within: whether it reads `window`, which must be set for such a layer, and only then.
     clip: whether it mixes along some axes of a clip, whose tubelets `grid` counts.
@@ -40,6 +42,7 @@ class Mixer(Record):
     heads: bool = True
     stacks: tuple[str, ...] = _BOTH
     cell: Literal["forward", "both"] | None = None
+    ordered: bool = False
     rows: bool = False
     within: bool = False
     clip: bool = False
@@ -141,6 +144,59 @@ def _along(parts: int | None = None) -> Mixer:
     )  # fmt: skip
 
 
+def _check_inner_heads(model: Any, pattern: str) -> None:
+    has, width, heads = f"{pattern}={getattr(model, pattern)}", model.inner_width, model.inner_heads
+    check(
+        width % heads == 0,
+        f"state_width={width}: is not a multiple of state_heads={heads} of {has}; choose another",
+    )
+    groups = model.state_groups or heads
+    check(
+        heads % groups == 0,
+        f"state_groups={groups}: must divide state_heads={heads} of {has}; choose another",
+    )
+    for name, size in (("state_width", width), ("state_size", groups * model.state_size)):
+        check(
+            model.d_model * size <= ELEMENTS,
+            f"{name}={getattr(model, name)}: {has} has a matrix of d_model={model.d_model} x "
+            f"{size}, more than {ELEMENTS} elements; lower it",
+        )
+
+
+def _check_pairs(model: Any, pattern: str) -> None:
+    check(
+        model.state_size % 2 == 0,
+        f"state_size={model.state_size}: {pattern}={getattr(model, pattern)} has pairs of numbers "
+        "in a state; choose an even number",
+    )
+
+
+def _check_retention(model: Any, pattern: str) -> None:
+    _check_inner_heads(model, pattern)
+    _check_pairs(model, pattern)
+
+
+def _check_channels_with_states(model: Any, pattern: str) -> None:
+    has = f"{pattern}={getattr(model, pattern)}"
+    for name, size in (("state_width", model.d_model), ("state_size", model.state_size)):
+        check(
+            model.inner_width * size <= ELEMENTS,
+            f"{name}={getattr(model, name)}: {has} has a matrix of {model.inner_width} x {size}, "
+            f"more than {ELEMENTS} elements; lower it",
+        )
+
+
+def _states(word: str, check: Any, *reads: str) -> dict[str, Mixer]:
+    """Return the records of a layer that reads a text from left to right, and from both ends."""
+    kinds: tuple[tuple[str, Literal["encoder", "decoder"]], ...]
+    kinds = (word, "decoder"), (f"bi{word}", "encoder")
+    return {
+        name: Mixer(reads=reads, heads=False, ordered=True, stacks=(stack,), check=check)
+        for name, stack in kinds
+    }
+
+
+_HEADS = "state_width", "state_heads", "state_size"
 _BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax"),
@@ -196,6 +252,11 @@ MIXERS = {
     "aft_conv": Mixer(weights="channels", within=True, check=_check_channels),
     "aft_simple": Mixer(weights="channels", check=_check_channels),
     "ssru": _cell(stacks=("decoder",)),
+    **_states("mamba2", _check_inner_heads, *_HEADS, "state_groups", "state_conv"),
+    **_states("gated_delta", _check_inner_heads, *_HEADS, "state_groups", "state_conv"),
+    **_states("s4d", _check_pairs, "state_size"),
+    **_states("mamba", _check_channels_with_states, "state_width", "state_size", "state_conv"),
+    **_states("retention", _check_retention, *_HEADS),
     "elman": _cell(cell="forward"),
     "lstm": _cell(cell="forward"),
     "gru": _cell(cell="forward"),
@@ -280,14 +341,17 @@ def _check_stack(model: Any, name: str) -> None:
 def check_scores(model: Any) -> None:
     """Reject what layers without pairwise scores cannot have."""
     for name in ("encoder_pattern", "decoder_pattern"):
-        others = without_scores(getattr(model, name))
+        pattern = getattr(model, name)
+        others = without_scores(pattern)
+        if len(others) < len(pattern):  # the others have scores
+            others = [kind for kind in others if not MIXERS[kind].ordered]
         if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
             continue
         for option, why in (
             ("relative_positions", "has no pairwise scores to apply it to"),
             ("attention_dropout_rate", "has no weights to drop"),
         ):
-            has = f"{others[0]!r} in {name}={getattr(model, name)} {why}"
+            has = f"{others[0]!r} in {name}={pattern} {why}"
             default_unless(False, model, option, because=has)
 
 
