@@ -166,7 +166,10 @@ def of_states(c: ModelConfig) -> dict[str, int]:
     one_way = per_head | {"mamba": of_mamba, "retention": of_retention}
     both = {f"bi{word}": 2 * count for word, count in one_way.items()}
     of_s4d = 2 * d * (d + 2) + 2 * d * size
-    return one_way | both | {"s4d": of_s4d, "bis4d": of_s4d + d * size}
+    both |= {"s4d": of_s4d, "bis4d": of_s4d + d * size}
+    of_mega = 4 * d * size + (d + 1) * (c.key_size + 2 * wide + 2 * d) + wide * d + 2 * d
+    of_mega += 4 * c.num_heads * c.key_size
+    return one_way | both | {"mega": of_mega, "bimega": of_mega + 4 * d * size}
 
 
 def operations(

@@ -380,6 +380,13 @@ CASES = {
             encoder_pattern=("bis4d", "bimamba"), decoder_pattern=("s4d", "mamba"),
         ),
     ),
+    "moving averages": Case(
+        "plain",
+        _of(
+            TRANSLATION, state_size=3, state_width=36, head_dim=5, encoder_pattern=("bimega",),
+            decoder_pattern=("mega",),
+        ),
+    ),
     "states and attention": Case(
         "plain",
         _of(

@@ -169,10 +169,41 @@ def retention(c: ModelConfig, p: dict, x: torch.Tensor) -> torch.Tensor:
     return _map(p, "output", normal * F.silu(_map(p, "gate", x)), axes=2)
 
 
+def _averaged(c: ModelConfig, p: dict, side: str, x: torch.Tensor) -> torch.Tensor:
+    """Step through damped moving averages (Ma et al. 2022, equations 3 and 4)."""
+    alpha, delta = (torch.sigmoid(p[f"average/{side}{name}"]) for name in ("weight", "damping"))
+    beta, eta = (p[f"average/{side}{name}"] for name in ("expansion", "projection"))
+    h, out = torch.zeros_like(alpha), []
+    for u in x:
+        h = alpha * beta * u[:, None] + (1 - alpha * delta) * h
+        out.append((eta * h).sum(-1) / c.state_size**0.5)
+    return torch.stack(out)
+
+
+def mega(c: ModelConfig, p: dict, x: torch.Tensor) -> torch.Tensor:
+    """Attend by moving averages (equations 8 to 15), from both ends if there are two."""
+    y = _averaged(c, p, "", x)
+    both = "average/backward_weight" in p
+    if both:
+        y = y + _averaged(c, p, "backward_", x.flip(0)).flip(0)
+    y = F.silu(y + p["average/skip"] * x)
+    z = F.silu(_map(p, "shared", y))[:, None]
+    q, k = (z * p[f"{name}/scale"] + p[f"{name}/bias"] for name in ("query", "key"))
+    scores = torch.einsum("tnh,snh->nts", q, k) / z.shape[-1] ** 0.5
+    seen = torch.ones(len(x), len(x), dtype=torch.bool)
+    weights = scores.masked_fill(~(seen if both else seen.tril()), -torch.inf).softmax(-1)
+    mixed = torch.einsum("nts,snp->tnp", weights, F.silu(_map(p, "value", x)))
+    gated = _map(p, "output", F.silu(_map(p, "reset", y)) * mixed, axes=2)
+    new = F.silu(_map(p, "candidate", y) + gated)
+    return torch.sigmoid(_map(p, "update", y)) * (new - x)
+
+
 _ONE_WAY = {"mamba2": mamba2, "gated_delta": gated_delta, "mamba": mamba, "retention": retention}
 MIXERS = {
     **{word: by_sentence(mix) for word, mix in _ONE_WAY.items()},
     **{f"bi{word}": by_sentence(both_ends(mix)) for word, mix in _ONE_WAY.items()},
     "s4d": by_sentence(s4d),
     "bis4d": by_sentence(bis4d),
+    "mega": by_sentence(mega),
+    "bimega": by_sentence(mega),
 }

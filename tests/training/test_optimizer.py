@@ -176,7 +176,7 @@ BY_ADAM = {
     "distances", "keys", "values", "key_places", "query_places", "sigma",
     "recurrent_kernel", "query", "outward",
     "depthwise", "log_decay", "frequency", "real", "imaginary", "backward_real",
-    "backward_imaginary",
+    "backward_imaginary", "weight", "damping", "expansion", "projection",
 }  # fmt: skip
 
 

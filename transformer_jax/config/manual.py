@@ -46,7 +46,7 @@ MixerKind = Literal[
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "mamba2", "bimamba2", "gated_delta", "bigated_delta", "s4d", "bis4d", "mamba", "bimamba",
-    "retention", "biretention",
+    "retention", "biretention", "mega", "bimega",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer", "joint", "joint_last",
     "space", "time", "divided",
 ]  # fmt: skip
@@ -212,6 +212,8 @@ class ModelConfig(Section):
     #              pair of positions; aft_local for those within `window`, aft_conv for each
     #              distance within it, aft_simple for none, with two sums in place of keys
     #              (arXiv:2105.14103)
+    #   mega       attention by moving averages of `state_size` numbers (arXiv:2209.10655), which a
+    #              state keeps: decoders; bimega, with averages from both ends: encoders
     # These keep a state of constant size:
     #   linear     scores are products of features (arXiv:2006.16236)
     #   delta_rule removes what a key has stored before it writes: decoders (arXiv:2102.11174)
@@ -266,15 +268,16 @@ class ModelConfig(Section):
     # `feature_seed`, in every layer.
     redraw_every: int = number(1, 1, STEPS, of="mixers")
     feature_seed: int = number(0, 0, 2**32 - 1, of="mixers")
-    # mamba2, gated_delta, mamba, retention: channels that have a state; None: twice d_model
+    # mamba2, gated_delta, mamba, retention: channels that have a state; mega: those of values.
+    # None: twice d_model
     state_width: int | None = number(None, 1, SIZE, of="mixers")
     # mamba2, gated_delta, retention: their heads, which divide these; None: num_heads
     state_heads: int | None = number(None, 1, SIZE, of="mixers")
     # mamba2, gated_delta: groups of heads with the same keys and queries; None: one, but for
     # gated_delta each head is one
     state_groups: int | None = number(None, 1, SIZE, of="mixers")
-    # The same, and s4d: numbers in the state of each channel, the size of keys and queries; an even
-    # number for s4d and retention. Mamba's is 16.
+    # The same, s4d and mega: numbers in the state of each channel, the size of keys and queries; an
+    # even number for s4d and retention. Mamba's and MEGA's is 16.
     state_size: int = number(64, 1, SIZE, of="mixers")
     # mamba2, gated_delta, mamba: positions that the convolutions before a state read
     state_conv: int = number(4, 2, 2**6, of="mixers")

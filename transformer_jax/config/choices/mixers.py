@@ -13,6 +13,13 @@ from transformer_jax.config.choices.record import (
     known,
     with_,
 )
+from transformer_jax.config.choices.states import (
+    check_channels_with_states,
+    check_inner_heads,
+    check_pairs,
+    check_retention,
+    check_values,
+)
 
 _BOTH = "encoder", "decoder"
 
@@ -30,6 +37,8 @@ class Mixer(Record):
     cell: a recurrent cell without heads, "forward" or from "both" ends.
     ordered: whether it knows the order of what it has read, so that it can be beside layers that
       need a relative scheme to know it.
+    averages: whether it also adds up what came before a token, in its order, whatever it may attend
+      to, so that it reads no prefix in both directions.
     rows: whether it needs each text in a row of its own.
     within: whether it reads `window`, which must be set for such a layer, and only then.
     clip: whether it mixes along some axes of a clip, whose tubelets `grid` counts.
@@ -43,6 +52,7 @@ class Mixer(Record):
     stacks: tuple[str, ...] = _BOTH
     cell: Literal["forward", "both"] | None = None
     ordered: bool = False
+    averages: bool = False
     rows: bool = False
     within: bool = False
     clip: bool = False
@@ -144,46 +154,13 @@ def _along(parts: int | None = None) -> Mixer:
     )  # fmt: skip
 
 
-def _check_inner_heads(model: Any, pattern: str) -> None:
-    has, width, heads = f"{pattern}={getattr(model, pattern)}", model.inner_width, model.inner_heads
-    check(
-        width % heads == 0,
-        f"state_width={width}: is not a multiple of state_heads={heads} of {has}; choose another",
-    )
-    groups = model.state_groups or heads
-    check(
-        heads % groups == 0,
-        f"state_groups={groups}: must divide state_heads={heads} of {has}; choose another",
-    )
-    for name, size in (("state_width", width), ("state_size", groups * model.state_size)):
-        check(
-            model.d_model * size <= ELEMENTS,
-            f"{name}={getattr(model, name)}: {has} has a matrix of d_model={model.d_model} x "
-            f"{size}, more than {ELEMENTS} elements; lower it",
-        )
-
-
-def _check_pairs(model: Any, pattern: str) -> None:
-    check(
-        model.state_size % 2 == 0,
-        f"state_size={model.state_size}: {pattern}={getattr(model, pattern)} has pairs of numbers "
-        "in a state; choose an even number",
-    )
-
-
-def _check_retention(model: Any, pattern: str) -> None:
-    _check_inner_heads(model, pattern)
-    _check_pairs(model, pattern)
-
-
-def _check_channels_with_states(model: Any, pattern: str) -> None:
-    has = f"{pattern}={getattr(model, pattern)}"
-    for name, size in (("state_width", model.d_model), ("state_size", model.state_size)):
-        check(
-            model.inner_width * size <= ELEMENTS,
-            f"{name}={getattr(model, name)}: {has} has a matrix of {model.inner_width} x {size}, "
-            f"more than {ELEMENTS} elements; lower it",
-        )
+def _averages(stack: Literal["encoder", "decoder"]) -> Mixer:
+    why = "{has} has values of another size than keys"
+    return Mixer(
+        reads=("state_width", "state_size"), ignores=("query_key_norm", "num_kv_heads"),
+        weights="softmax", averages=True, stacks=(stack,),
+        needs=(Need("attention", ("dense",), why),), check=check_values,
+    )  # fmt: skip
 
 
 def _states(word: str, check: Any, *reads: str) -> dict[str, Mixer]:
@@ -252,11 +229,13 @@ MIXERS = {
     "aft_conv": Mixer(weights="channels", within=True, check=_check_channels),
     "aft_simple": Mixer(weights="channels", check=_check_channels),
     "ssru": _cell(stacks=("decoder",)),
-    **_states("mamba2", _check_inner_heads, *_HEADS, "state_groups", "state_conv"),
-    **_states("gated_delta", _check_inner_heads, *_HEADS, "state_groups", "state_conv"),
-    **_states("s4d", _check_pairs, "state_size"),
-    **_states("mamba", _check_channels_with_states, "state_width", "state_size", "state_conv"),
-    **_states("retention", _check_retention, *_HEADS),
+    **_states("mamba2", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
+    **_states("gated_delta", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
+    **_states("s4d", check_pairs, "state_size"),
+    **_states("mamba", check_channels_with_states, "state_width", "state_size", "state_conv"),
+    **_states("retention", check_retention, *_HEADS),
+    "mega": _averages("decoder"),
+    "bimega": _averages("encoder"),
     "elman": _cell(cell="forward"),
     "lstm": _cell(cell="forward"),
     "gru": _cell(cell="forward"),
@@ -279,6 +258,7 @@ MIXERS = {
     "divided": _along(parts=3),
 }
 SOFTMAX = with_(MIXERS, weights="softmax")
+RANKED = with_(MIXERS, weights="softmax", averages=False)  # of any order
 CELLS = with_(MIXERS, cell="forward")
 TWO_WAY = with_(MIXERS, cell="both")
 WITHIN = with_(MIXERS, within=True)
@@ -290,6 +270,11 @@ ROWS = with_(MIXERS, rows=True)  # need each text in its own row
 def without_scores(pattern: tuple[str, ...]) -> list[str]:
     """Return the built-in layers that are not attention with a softmax over positions."""
     return [kind for kind in pattern if kind not in SOFTMAX and not is_part(kind)]
+
+
+def without_ranks(pattern: tuple[str, ...]) -> list[str]:
+    """Return the built-in layers that read a text in its own order alone."""
+    return [kind for kind in pattern if kind not in RANKED and not is_part(kind)]
 
 
 def kinds_of(model: Any) -> set[str]:
