@@ -43,6 +43,7 @@ MIXERS: dict = {
     "bimamba2": {"state_size": 32},
     "bigated_delta": {"state_size": 32},
     "biretention": {"state_size": 32},
+    "birwkv7": {},
     "bimega": {"state_size": 16},
 }
 VARIANTS: dict = {name: {} for name in MIXERS}  # published figures are for other lengths

@@ -163,7 +163,9 @@ def of_states(c: ModelConfig) -> dict[str, int]:
     rank = math.ceil(d / 16)
     of_mamba = 3 * d * wide + wide * (c.state_conv + 3 * size + 2 * rank + 3)
     of_retention = 2 * d * heads * size + 3 * d * wide
-    one_way = per_head | {"mamba": of_mamba, "retention": of_retention}
+    few, more = (max(32, round(x / 32) * 32) for x in (1.8 * d**0.5, 0.6 * d**0.8))
+    of_rwkv7 = 4 * d * d + 2 * d * (2 * few + more) + 13 * d
+    one_way = per_head | {"mamba": of_mamba, "retention": of_retention, "rwkv7": of_rwkv7}
     both = {f"bi{word}": 2 * count for word, count in one_way.items()}
     of_s4d = 2 * d * (d + 2) + 2 * d * size
     both |= {"s4d": of_s4d, "bis4d": of_s4d + d * size}

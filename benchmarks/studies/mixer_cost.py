@@ -40,7 +40,7 @@ LENGTHS = [2**n for n in range(8, 15)]
 # mixers that need the whole text
 WHOLE = {
     "longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer",
-    "bis4d", "bimamba", "bimamba2", "bigated_delta", "biretention", "bimega",
+    "bis4d", "bimamba", "bimamba2", "bigated_delta", "biretention", "birwkv7", "bimega",
 }  # fmt: skip
 PAIRS = {"full", "conformer", "aft_full", "mega", "bimega"}  # mixers that attend to all pairs
 OF_PICTURES = {"joint", "joint_last", "space", "time", "divided"}  # which read no texts

@@ -9,14 +9,14 @@ import pytest
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import Lanes
-from transformer_jax.nn.mixers import diagonal, linear_attention, mamba
+from transformer_jax.nn.mixers import diagonal, linear_attention, mamba, rwkv7
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.view import self_view
 
 CONFIG = ModelConfig(
-    d_model=6, num_heads=2, state_heads=4, state_groups=2, state_size=4, state_conv=3
+    d_model=8, num_heads=2, state_heads=4, state_groups=2, state_size=4, state_conv=3
 )  # fmt: skip
-ONE_WAY = ["mamba2", "gated_delta", "s4d", "mamba", "retention", "mega"]
+ONE_WAY = ["mamba2", "gated_delta", "s4d", "mamba", "retention", "rwkv7", "mega"]
 # Three texts and padding in one row, one text in another.
 SEG = np.repeat([[1, 2, 3, 0], [1, 1, 1, 0]], [5, 2, 4, 2], axis=1)
 POS = np.array([[*range(5), *range(2), *range(4), 0, 0], [*range(11), 0, 0]])
@@ -25,7 +25,7 @@ POS = np.array([[*range(5), *range(2), *range(4), 0, 0], [*range(11), 0, 0]])
 @pytest.fixture(autouse=True)
 def exact(monkeypatch):
     """Compute in float64, in chunks of 4 tokens, in which texts begin and end anywhere."""
-    for module in (diagonal, linear_attention, mamba):
+    for module in (diagonal, linear_attention, mamba, rwkv7):
         monkeypatch.setattr(module, "CHUNK", 4)
     with jax.enable_x64(True):
         yield
@@ -36,7 +36,7 @@ def made(kind: str):
     """Return a mixer, its parameters, all random, and inputs for SEG."""
     mixer = MIXERS[kind](CONFIG, jnp.dtype("float64"))
     chance = np.random.default_rng(0)
-    x = jnp.asarray(chance.normal(size=(*SEG.shape, 6)))
+    x = jnp.asarray(chance.normal(size=(*SEG.shape, 8)))
     init = functools.partial(mixer.init, jax.random.key(0), method="mix", train=False)
     shapes = jax.eval_shape(lambda x: init(x, view_of(kind)), x)
     return mixer, jax.tree.map(lambda y: jnp.asarray(0.5 * chance.normal(size=y.shape)), shapes), x
@@ -88,14 +88,14 @@ def stepped(kind: str):
     return rows
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", ONE_WAY)
 def test_chunks_of_packed_texts_equal_steps_of_each(kind):
     """No state and no convolution crosses the beginning of a text, and padding enters neither."""
     np.testing.assert_allclose(mixed(kind), stepped(kind), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.one_in(10, 7)
+@pytest.mark.one_in(14, 9)
 @pytest.mark.parametrize("kind", [*ONE_WAY, *(f"bi{kind}" for kind in ONE_WAY)])
 def test_rows_of_one_text_equal_the_general_case(kind):
     """S4D's are one convolution."""
@@ -105,7 +105,7 @@ def test_rows_of_one_text_equal_the_general_case(kind):
     np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.one_in(6, 2)
+@pytest.mark.one_in(9, 2)
 @pytest.mark.parametrize("kind", [*ONE_WAY, "bis4d", "bimega"])
 def test_gradients_do_not_depend_on_chunks(kind, monkeypatch):
     mixer, params, x = made(kind)
@@ -115,7 +115,7 @@ def test_gradients_do_not_depend_on_chunks(kind, monkeypatch):
         return jnp.sum(jnp.sin(y) * (SEG > 0)[..., None])
 
     found = jax.jit(jax.grad(total, (0, 1)))(params, x)
-    for module in (diagonal, linear_attention, mamba):
+    for module in (diagonal, linear_attention, mamba, rwkv7):
         monkeypatch.setattr(module, "CHUNK", 64)
     expected = jax.jit(jax.grad(lambda params, x: total(params, x), (0, 1)))(params, x)
     for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):

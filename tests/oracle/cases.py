@@ -387,6 +387,13 @@ CASES = {
             decoder_pattern=("mega",),
         ),
     ),
+    "time mixing": Case(
+        "plain",
+        _of(
+            TRANSLATION, residual="pre_norm", state_heads=3, encoder_pattern=("birwkv7",),
+            decoder_pattern=("rwkv7",), num_decoder_layers=1, num_encoder_layers=1,
+        ),
+    ),
     "states and attention": Case(
         "plain",
         _of(

@@ -198,7 +198,37 @@ def mega(c: ModelConfig, p: dict, x: torch.Tensor) -> torch.Tensor:
     return torch.sigmoid(_map(p, "update", y)) * (new - x)
 
 
-_ONE_WAY = {"mamba2": mamba2, "gated_delta": gated_delta, "mamba": mamba, "retention": retention}
+def rwkv7(c: ModelConfig, p: dict, x: torch.Tensor) -> torch.Tensor:
+    """Step through a sentence, with matrices [value key] as in the authors' code (Peng et al. 2025,
+    equations 3 to 22), but for the mixing of values with those of the first layer.
+    """
+    before = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
+    xr, xw, xk, xv, xa, xg = (x + (before - x) * mix for mix in p["mixtures"])
+    r, k, v = _map(p, "query", xr), _map(p, "key", xk), _map(p, "value", xv)
+    w = p["decay_bias"] + _map(p, "decay", torch.tanh(_map(p, "decay_latent", xw)))
+    w = torch.exp(-torch.exp(-F.softplus(-w) - 0.5))
+    a = torch.sigmoid(p["rate_bias"] + _map(p, "rate", _map(p, "rate_latent", xa)))
+    gate = _map(p, "gate", torch.sigmoid(_map(p, "gate_latent", xg)))
+    u = F.normalize(k * p["erased"], dim=-1)
+    k = k * (1 + (a - 1) * p["replaced"])
+    state, out = torch.zeros(*k.shape[1:], k.shape[-1], dtype=x.dtype), []
+    for t in range(len(x)):
+        decayed = state @ torch.diag_embed(w[t])
+        erased = state @ (-u[t, :, :, None]) @ (u[t] * a[t])[:, None]
+        state = decayed + erased + v[t, :, :, None] @ k[t, :, None]
+        out.append((state @ r[t, :, :, None])[..., 0])
+    y = F.group_norm(torch.stack(out).flatten(1), r.shape[1], eps=64e-5).reshape(r.shape)
+    y = y * p["scale"] + p["bias"] + (r * k * p["bonus"]).sum(-1, keepdim=True) * v
+    return _map(p, "output", y * gate, axes=2)
+
+
+_ONE_WAY = {
+    "mamba2": mamba2,
+    "gated_delta": gated_delta,
+    "mamba": mamba,
+    "retention": retention,
+    "rwkv7": rwkv7,
+}
 MIXERS = {
     **{word: by_sentence(mix) for word, mix in _ONE_WAY.items()},
     **{f"bi{word}": by_sentence(both_ends(mix)) for word, mix in _ONE_WAY.items()},

@@ -176,7 +176,8 @@ BY_ADAM = {
     "distances", "keys", "values", "key_places", "query_places", "sigma",
     "recurrent_kernel", "query", "outward",
     "depthwise", "log_decay", "frequency", "real", "imaginary", "backward_real",
-    "backward_imaginary", "weight", "damping", "expansion", "projection",
+    "backward_imaginary", "mixtures", "decay_bias", "rate_bias", "erased", "replaced", "bonus",
+    "weight", "damping", "expansion", "projection",
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ MixerKind = Literal[
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "mamba2", "bimamba2", "gated_delta", "bigated_delta", "s4d", "bis4d", "mamba", "bimamba",
-    "retention", "biretention", "mega", "bimega",
+    "retention", "biretention", "rwkv7", "birwkv7", "mega", "bimega",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer", "joint", "joint_last",
     "space", "time", "divided",
 ]  # fmt: skip
@@ -226,8 +226,10 @@ class ModelConfig(Section):
     #   s4d        a linear state space per channel (arXiv:2206.11893)
     #   mamba      the same, but each token selects what it keeps (arXiv:2312.00752)
     #   retention  linear attention that forgets at fixed rates (RetNet: arXiv:2307.08621)
-    #              These five are for decoders; bimamba2, bigated_delta, bis4d, bimamba and
-    #              biretention, from both ends, for encoders
+    #   rwkv7      its time mixing: each channel of a key decays, and tokens erase keys
+    #              (arXiv:2503.14456)
+    #              These six are for decoders; bimamba2, bigated_delta, bis4d, bimamba, biretention
+    #              and birwkv7, from both ends, for encoders
     #   elman, lstm, gru  recurrent layers from left to right, with a state of d_model; bielman,
     #              bilstm, bigru from both ends, each with half of that: encoders
     #   conformer  a block of four parts: half a feed-forward layer, attention to all positions, a
@@ -271,7 +273,8 @@ class ModelConfig(Section):
     # mamba2, gated_delta, mamba, retention: channels that have a state; mega: those of values.
     # None: twice d_model
     state_width: int | None = number(None, 1, SIZE, of="mixers")
-    # mamba2, gated_delta, retention: their heads, which divide these; None: num_heads
+    # mamba2, gated_delta, retention: their heads, which divide these; rwkv7: those of d_model.
+    # None: num_heads
     state_heads: int | None = number(None, 1, SIZE, of="mixers")
     # mamba2, gated_delta: groups of heads with the same keys and queries; None: one, but for
     # gated_delta each head is one

@@ -19,6 +19,7 @@ from transformer_jax.config.choices.states import (
     check_pairs,
     check_retention,
     check_values,
+    check_width,
 )
 
 _BOTH = "encoder", "decoder"
@@ -234,6 +235,7 @@ MIXERS = {
     **_states("s4d", check_pairs, "state_size"),
     **_states("mamba", check_channels_with_states, "state_width", "state_size", "state_conv"),
     **_states("retention", check_retention, *_HEADS),
+    **_states("rwkv7", check_width, "state_heads"),
     "mega": _averages("decoder"),
     "bimega": _averages("encoder"),
     "elman": _cell(cell="forward"),

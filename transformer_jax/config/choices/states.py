@@ -47,6 +47,14 @@ def check_channels_with_states(model: Any, pattern: str) -> None:
         )
 
 
+def check_width(model: Any, pattern: str) -> None:
+    check(
+        model.d_model % model.inner_heads == 0,
+        f"state_heads={model.inner_heads}: must divide d_model={model.d_model}, the channels of "
+        f"{pattern}={getattr(model, pattern)}; choose another",
+    )
+
+
 def check_values(model: Any, pattern: str) -> None:
     width, heads, d_model = model.inner_width, model.num_heads, model.d_model
     check(
