@@ -7,6 +7,7 @@ keys times values, [F P], that each token multiplies by a factor of its own befo
 from collections.abc import Sequence
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -43,7 +44,9 @@ class Convolved(Recurrence):
         raise NotImplementedError
 
     def tokens(self, convolved: Sequence[Array], rest: Any) -> Any:
-        """Return what changes the state [B T ...] from what the convolutions returned."""
+        """Return what changes the state, a tuple of arrays [B T ...], and the rest, from what the
+        convolutions returned.
+        """
         raise NotImplementedError
 
     def blank_memory(self, batch: int) -> Any:
@@ -58,12 +61,19 @@ class Convolved(Recurrence):
         """See Recurrence: the last inputs of convolutions, and the state behind them."""
         return tuple(c.blank(batch) for c in self.convolutions), self.blank_memory(batch)
 
+    @nn.nowrap
+    def _wide(self, tokens: tuple[Tokens, Any]) -> tuple[Tokens, Any]:
+        """Return them in the dtype of the state, whatever that of the parameters is."""
+        entering, rest = tokens
+        wide = jnp.promote_types(self.dtype, jnp.float32)
+        return tuple(x.astype(wide) for x in entering), rest
+
     def through(self, entering: Any, view: View) -> tuple[Any, Any]:
         """See Recurrence."""
         assert view.order == "causal", "it runs from left to right"
         (inputs, rest), seg = entering, view.q_seg
         pairs = list(zip(self.convolutions, inputs, strict=True))
-        tokens = self.tokens([convolve(x, seg) for convolve, x in pairs], rest)
+        tokens = self._wide(self.tokens([convolve(x, seg) for convolve, x in pairs], rest))
         out, memory = self.sequence(tokens, seg)
         return out, (tuple(convolve.newest(x, seg) for convolve, x in pairs), memory)
 
@@ -74,7 +84,7 @@ class Convolved(Recurrence):
             convolve.after(past, x)
             for convolve, past, x in zip(self.convolutions, pasts, inputs, strict=True)
         ]
-        tokens = self.tokens([x for x, _ in found], rest)
+        tokens = self._wide(self.tokens([x for x, _ in found], rest))
         out, trail = trailed(self.step(), memory, tokens)
         return out, (tuple(past for _, past in found), trail)
 

@@ -33,6 +33,11 @@ class Diagonal(Recurrence):
         """
         raise NotImplementedError
 
+    def _systems(self) -> list[System]:
+        """Return them in the dtype of the state, whatever that of the parameters is."""
+        wide = jnp.promote_types(self.dtype, jnp.complex64)
+        return [(exponents.astype(wide), w.astype(wide)) for exponents, w in self.systems()]
+
     def enter(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """See Recurrence."""
         return at_least_float32(x)
@@ -44,7 +49,7 @@ class Diagonal(Recurrence):
 
     def step(self) -> Step:
         """See Recurrence."""
-        ((exponents, weights),) = self.systems()
+        ((exponents, weights),) = self._systems()
         factor = jnp.exp(exponents)[None]
 
         def step(state: Array, u: Float[Array, "B D"]) -> tuple[Array, Any]:
@@ -55,7 +60,7 @@ class Diagonal(Recurrence):
 
     def mix(self, x: Float[Array, "B T D"], view: View, train: bool) -> tuple[Array, None]:
         """See Mixer."""
-        systems = self.systems()
+        systems = self._systems()
         order = "causal" if len(systems) == 1 else "all"
         assert view.order == order, "a text being generated has no end to start from"
         u, seg, length = self.enter(x), view.q_seg, x.shape[1]
@@ -81,7 +86,7 @@ class Diagonal(Recurrence):
 
     def through(self, entering: Array, view: View) -> tuple[Any, Array]:
         """See Recurrence."""
-        (system,) = self.systems()
+        (system,) = self._systems()
         out, state = packed(entering, view.q_seg, *system)
         return (out, entering), state
 

@@ -86,7 +86,8 @@ class Mamba(Convolved):
 
         def step(state: Array, token: tuple[Tokens, Array]) -> tuple[Array, Any]:
             (q, k, v, rate), rest = token
-            state = state * jnp.exp(-rate[..., None] * decay) + (rate * v)[..., None] * k[:, None]
+            stays = jnp.exp(-rate[..., None] * decay.astype(rate.dtype))
+            state = state * stays + (rate * v)[..., None] * k[:, None]
             return state, ((state * q[:, None]).sum(-1), v, rest)
 
         return step
@@ -106,7 +107,7 @@ class Mamba(Convolved):
         def body(state: Array, chunk: tuple[Array, ...]) -> tuple[Array, Array]:
             q, k, v, rate, begins, real = chunk
             rate = jnp.where(real[..., None], rate, 0)  # padding changes nothing
-            stays = jnp.exp(-rate[..., None] * decay)
+            stays = jnp.exp(-rate[..., None] * decay.astype(rate.dtype))
             stays = jnp.where((begins & real)[..., None, None], 0, stays)
             comes = (rate * v)[..., None] * k[:, :, None]
             kept, added = jax.lax.associative_scan(_then, (stays, comes), axis=1)
