@@ -38,6 +38,13 @@ MIXERS: dict = {
     "aft_conv": {"window": 16},
     "bilstm": {},
     "bigru": {},
+    "bis4d": {},
+    "bimamba": {"state_size": 16},
+    "bimamba2": {"state_size": 32},
+    "bigated_delta": {"state_size": 32},
+    "biretention": {"state_size": 32},
+    "birwkv7": {},
+    "bimega": {"state_size": 16},
 }
 VARIANTS: dict = {name: {} for name in MIXERS}  # published figures are for other lengths
 

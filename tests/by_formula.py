@@ -95,6 +95,7 @@ def parameters(
     others |= {"latent": latent}
     others |= {"aft_conv": attention + (2 * (c.window or 0) - 1) * c.num_heads}
     others |= {"gated_random_features": attention + sigma + (d + 1) * kv}
+    others |= of_states(c)
 
     def mixers(pattern, count):
         return sum(others.get(pattern[i % len(pattern)], attention) for i in range(count))
@@ -152,6 +153,32 @@ def parameters(
     learned = 2 * c.max_positions if c.positions == "learned" else 0
     of_logits = c.logits_bias * tgt_vocab_size
     return (tables + learned) * d + encoder + decoder + two + 2 * c.input_norm * norm + of_logits
+
+
+def of_states(c: ModelConfig) -> dict[str, int]:
+    """Return the parameters of layers with states that decay, and of two, one from each end.
+
+    Heads have maps of keys and queries (for each group), of values and gates, back, and of rates;
+    convolutions; and a bias and a decay each.
+    """
+    d, wide, heads, size = c.d_model, c.inner_width, c.inner_heads, c.state_size
+    groups, per_head = {"mamba2": c.state_groups or 1, "gated_delta": c.state_groups or heads}, {}
+    for word, count in groups.items():
+        along = wide + 2 * count * size
+        per_head[word] = d * (along + 2 * wide + heads) + c.state_conv * along + 2 * heads
+        per_head[word] += along + heads + wide if word == "mamba2" else d * heads + wide // heads
+    rank = math.ceil(d / 16)
+    of_mamba = 3 * d * wide + wide * (c.state_conv + 3 * size + 2 * rank + 3)
+    of_retention = 2 * d * heads * size + 3 * d * wide
+    few, more = (max(32, round(x / 32) * 32) for x in (1.8 * d**0.5, 0.6 * d**0.8))
+    of_rwkv7 = 4 * d * d + 2 * d * (2 * few + more) + 13 * d
+    one_way = per_head | {"mamba": of_mamba, "retention": of_retention, "rwkv7": of_rwkv7}
+    both = {f"bi{word}": 2 * count for word, count in one_way.items()}
+    of_s4d = 2 * d * (d + 2) + 2 * d * size
+    both |= {"s4d": of_s4d, "bis4d": of_s4d + d * size}
+    of_mega = 4 * d * size + (d + 1) * (c.key_size + 2 * wide + 2 * d) + wide * d + 2 * d
+    of_mega += 4 * c.num_heads * c.key_size
+    return one_way | both | {"mega": of_mega, "bimega": of_mega + 4 * d * size}
 
 
 def operations(

@@ -178,6 +178,14 @@ def _variants() -> dict[str, ModelConfig]:
             "decoder_pattern": ("linear", "delta_rule", "ssru", "lstm", "gru", "elman"),
             "residual": "pre_norm", "biases": (), "norm": "rms_norm",
         },
+        "state_spaces": {
+            "num_encoder_layers": 2, "encoder_pattern": ("bis4d", "bimamba2"),
+            "num_decoder_layers": 7, "decoder_pattern": (
+                "mamba2", "gated_delta", "s4d", "mega", "mamba", "retention", "rwkv7"
+            ),
+            "state_heads": 4, "state_groups": 2, "state_size": 6, "state_conv": 3,
+            "residual": "pre_norm", "norm": "rms_norm",
+        },
     }  # fmt: skip
     return _named(choices) | {k: dataclasses.replace(MODEL, **v) for k, v in others.items()}
 

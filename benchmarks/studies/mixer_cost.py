@@ -38,8 +38,11 @@ from transformer_jax.plots.picture import save
 WIDTH, HEADS = 128, 4
 LENGTHS = [2**n for n in range(8, 15)]
 # mixers that need the whole text
-WHOLE = {"longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer"}
-PAIRS = {"full", "conformer", "aft_full"}  # mixers that attend to all pairs
+WHOLE = {
+    "longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer",
+    "bis4d", "bimamba", "bimamba2", "bigated_delta", "biretention", "birwkv7", "bimega",
+}  # fmt: skip
+PAIRS = {"full", "conformer", "aft_full", "mega", "bimega"}  # mixers that attend to all pairs
 OF_PICTURES = {"joint", "joint_last", "space", "time", "divided"}  # which read no texts
 LONGEST_RUN = 8192
 FIELDS = {
@@ -48,6 +51,8 @@ FIELDS = {
     "bigbird": {"block_size": 64}, "lsh": {"block_size": 64},
     "random_features": {"num_features": 32}, "gated_random_features": {"num_features": 32},
     "favor": {"num_features": 64},
+    "mamba": {"state_size": 16}, "bimamba": {"state_size": 16}, "mega": {"state_size": 16},
+    "bimega": {"state_size": 16},
 }  # fmt: skip
 
 

@@ -364,6 +364,43 @@ CASES = {
             decoder_pattern=("linear", "delta_rule", "ssru", "lstm", "gru", "elman"),
         ),
     ),
+    "states that decay": Case(
+        "plain",
+        _of(
+            TRANSLATION, residual="pre_norm", state_heads=6, state_groups=3, state_size=6,
+            state_conv=3, encoder_pattern=("bimamba2", "bigated_delta", "biretention"),
+            decoder_pattern=("mamba2", "gated_delta", "retention"), num_encoder_layers=3,
+            num_decoder_layers=3,
+        ),
+    ),
+    "state spaces": Case(
+        "plain",
+        _of(
+            TRANSLATION, residual="pre_norm", state_size=6, state_width=30,
+            encoder_pattern=("bis4d", "bimamba"), decoder_pattern=("s4d", "mamba"),
+        ),
+    ),
+    "moving averages": Case(
+        "plain",
+        _of(
+            TRANSLATION, state_size=3, state_width=36, head_dim=5, encoder_pattern=("bimega",),
+            decoder_pattern=("mega",),
+        ),
+    ),
+    "time mixing": Case(
+        "plain",
+        _of(
+            TRANSLATION, residual="pre_norm", state_heads=3, encoder_pattern=("birwkv7",),
+            decoder_pattern=("rwkv7",), num_decoder_layers=1, num_encoder_layers=1,
+        ),
+    ),
+    "states and attention": Case(
+        "plain",
+        _of(
+            LLAMA, decoder_pattern=("gated_delta", "mamba2", "full"), num_decoder_layers=3,
+            state_width=36, state_size=7,
+        ),
+    ),
     "scale norm, squared relu": Case(
         "plain",
         _of(

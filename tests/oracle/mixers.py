@@ -8,25 +8,12 @@ import functools
 
 import numpy as np
 import torch
+from oracle import state_spaces
+from oracle.state_spaces import segments
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from transformer_jax.config import ModelConfig
-
-
-def segments(seen: torch.Tensor) -> list[tuple[int, int, int]]:
-    """Return (row, begin, end) of the sentences, without padding, which attends to nothing."""
-    found = []
-    for row, pairs in enumerate(seen):
-        begin, length = 0, pairs.shape[0]
-        while begin < length:
-            end = begin + 1
-            while end < length and pairs[end, begin]:
-                end += 1
-            if pairs[begin, begin]:
-                found.append((row, begin, end))
-            begin = end
-    return found
 
 
 def _map(p: dict, name: str, x: torch.Tensor, axes: int = 1) -> torch.Tensor:
@@ -264,4 +251,5 @@ MIXERS = {
     "bielman": _recurrent(torch.nn.RNN, two_way=True),
     "bilstm": _recurrent(torch.nn.LSTM, two_way=True),
     "bigru": _recurrent(torch.nn.GRU, two_way=True),
+    **state_spaces.MIXERS,
 }

@@ -175,6 +175,9 @@ BY_ADAM = {
     "bias", "content_bias", "position_bias", "recurrent_bias", "scale",
     "distances", "keys", "values", "key_places", "query_places", "sigma",
     "recurrent_kernel", "query", "outward",
+    "depthwise", "log_decay", "frequency", "real", "imaginary", "backward_real",
+    "backward_imaginary", "mixtures", "decay_bias", "rate_bias", "erased", "replaced", "bonus",
+    "weight", "damping", "expansion", "projection",
 }  # fmt: skip
 
 

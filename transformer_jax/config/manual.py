@@ -45,6 +45,8 @@ MixerKind = Literal[
     "full", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
+    "mamba2", "bimamba2", "gated_delta", "bigated_delta", "s4d", "bis4d", "mamba", "bimamba",
+    "retention", "biretention", "rwkv7", "birwkv7", "mega", "bimega",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer", "joint", "joint_last",
     "space", "time", "divided",
 ]  # fmt: skip
@@ -210,6 +212,8 @@ class ModelConfig(Section):
     #              pair of positions; aft_local for those within `window`, aft_conv for each
     #              distance within it, aft_simple for none, with two sums in place of keys
     #              (arXiv:2105.14103)
+    #   mega       attention by moving averages of `state_size` numbers (arXiv:2209.10655), which a
+    #              state keeps: decoders; bimega, with averages from both ends: encoders
     # These keep a state of constant size:
     #   linear     scores are products of features (arXiv:2006.16236)
     #   delta_rule removes what a key has stored before it writes: decoders (arXiv:2102.11174)
@@ -217,6 +221,15 @@ class ModelConfig(Section):
     #              gated_random_features: earlier positions count less: decoders
     #   favor      the Performer's positive orthogonal features (arXiv:2009.14794)
     #   ssru       the simpler simple recurrent unit: decoders (https://aclanthology.org/D19-5632)
+    #   mamba2     a state space per head that decays by one factor per token (arXiv:2405.21060)
+    #   gated_delta  the delta rule with such a decay (arXiv:2412.06464)
+    #   s4d        a linear state space per channel (arXiv:2206.11893)
+    #   mamba      the same, but each token selects what it keeps (arXiv:2312.00752)
+    #   retention  linear attention that forgets at fixed rates (RetNet: arXiv:2307.08621)
+    #   rwkv7      its time mixing: each channel of a key decays, and tokens erase keys
+    #              (arXiv:2503.14456)
+    #              These six are for decoders; bimamba2, bigated_delta, bis4d, bimamba, biretention
+    #              and birwkv7, from both ends, for encoders
     #   elman, lstm, gru  recurrent layers from left to right, with a state of d_model; bielman,
     #              bilstm, bigru from both ends, each with half of that: encoders
     #   conformer  a block of four parts: half a feed-forward layer, attention to all positions, a
@@ -257,6 +270,20 @@ class ModelConfig(Section):
     # `feature_seed`, in every layer.
     redraw_every: int = number(1, 1, STEPS, of="mixers")
     feature_seed: int = number(0, 0, 2**32 - 1, of="mixers")
+    # mamba2, gated_delta, mamba, retention: channels that have a state; mega: those of values.
+    # None: twice d_model
+    state_width: int | None = number(None, 1, SIZE, of="mixers")
+    # mamba2, gated_delta, retention: their heads, which divide these; rwkv7: those of d_model.
+    # None: num_heads
+    state_heads: int | None = number(None, 1, SIZE, of="mixers")
+    # mamba2, gated_delta: groups of heads with the same keys and queries; None: one, but for
+    # gated_delta each head is one
+    state_groups: int | None = number(None, 1, SIZE, of="mixers")
+    # The same, s4d and mega: numbers in the state of each channel, the size of keys and queries; an
+    # even number for s4d and retention. Mamba's and MEGA's is 16.
+    state_size: int = number(64, 1, SIZE, of="mixers")
+    # mamba2, gated_delta, mamba: positions that the convolutions before a state read
+    state_conv: int = number(4, 2, 2**6, of="mixers")
     # architecture="recurrent", whose patterns name recurrent layers; an encoder_pattern of other
     # layers is the Transformer's encoder, with its fields. "luong": all layers, then attention to
     # the source (Luong et al. 2015, arXiv:1508.04025; without attention, Sutskever et al. 2014,
@@ -518,6 +545,16 @@ class ModelConfig(Section):
     def kv_heads(self) -> int:
         """Key and value heads."""
         return self.num_kv_heads or self.num_heads
+
+    @property
+    def inner_width(self) -> int:
+        """Channels of a layer that have a state."""
+        return self.state_width or 2 * self.d_model
+
+    @property
+    def inner_heads(self) -> int:
+        """Heads of a layer whose states decay."""
+        return self.state_heads or self.num_heads
 
     @property
     def rotated_channels(self) -> int:

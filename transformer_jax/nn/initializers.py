@@ -57,6 +57,35 @@ def _xavier_uniform(
     return jax.random.uniform(key, shape, dtype, -limit, limit)
 
 
+def uniform(low: float, high: float) -> Any:
+    """Return the initialiser that draws uniformly between two numbers."""
+
+    def start(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, tuple(shape), dtype, low, high)
+
+    return start
+
+
+def log_of(init: Any) -> Any:
+    """Return the initialiser of logarithms of what another draws."""
+    return lambda key, shape, dtype=jnp.float32: jnp.log(init(key, shape, dtype))
+
+
+def before_softplus(init: Any) -> Any:
+    """Return the initialiser of numbers of which softplus makes what another draws."""
+
+    def start(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+        drawn = init(key, shape, dtype)
+        return drawn + jnp.log(-jnp.expm1(-drawn))
+
+    return start
+
+
+def time_steps(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+    """Draw log-uniformly between .001 and .1: what state spaces start with."""
+    return jnp.exp(uniform(math.log(0.001), math.log(0.1))(key, shape, dtype))
+
+
 def each(init: Any) -> Any:
     """Return the initialiser of several arrays, along a first axis, from that of one."""
 

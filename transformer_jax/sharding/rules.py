@@ -20,6 +20,7 @@ RULES = (
     ("embed", "fsdp"),
     ("heads", "tensor"),
     ("kv_heads", "tensor"),
+    ("state_heads", "tensor"),
     ("head_dim", None),
     ("rank", None),
     ("features", None),
@@ -48,6 +49,7 @@ SIZES = {
     "embed": "model.d_model",
     "heads": "model.num_heads",
     "kv_heads": "model.num_kv_heads",
+    "state_heads": "model.state_heads",
     "mlp": "model.d_ff",
 }
 

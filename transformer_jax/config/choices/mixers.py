@@ -13,6 +13,14 @@ from transformer_jax.config.choices.record import (
     known,
     with_,
 )
+from transformer_jax.config.choices.states import (
+    check_channels_with_states,
+    check_inner_heads,
+    check_pairs,
+    check_retention,
+    check_values,
+    check_width,
+)
 
 _BOTH = "encoder", "decoder"
 
@@ -28,6 +36,10 @@ class Mixer(Record):
     stacks: the stacks that it can be in: only encoders if it needs the whole text, only decoders if
       it runs from left to right.
     cell: a recurrent cell without heads, "forward" or from "both" ends.
+    ordered: whether it knows the order of what it has read, so that it can be beside layers that
+      need a relative scheme to know it.
+    averages: whether it also adds up what came before a token, in its order, whatever it may attend
+      to, so that it reads no prefix in both directions.
     rows: whether it needs each text in a row of its own.
     within: whether it reads `window`, which must be set for such a layer, and only then.
     clip: whether it mixes along some axes of a clip, whose tubelets `grid` counts.
@@ -40,6 +52,8 @@ class Mixer(Record):
     heads: bool = True
     stacks: tuple[str, ...] = _BOTH
     cell: Literal["forward", "both"] | None = None
+    ordered: bool = False
+    averages: bool = False
     rows: bool = False
     within: bool = False
     clip: bool = False
@@ -141,6 +155,26 @@ def _along(parts: int | None = None) -> Mixer:
     )  # fmt: skip
 
 
+def _averages(stack: Literal["encoder", "decoder"]) -> Mixer:
+    why = "{has} has values of another size than keys"
+    return Mixer(
+        reads=("state_width", "state_size"), ignores=("query_key_norm", "num_kv_heads"),
+        weights="softmax", averages=True, stacks=(stack,),
+        needs=(Need("attention", ("dense",), why),), check=check_values,
+    )  # fmt: skip
+
+
+def _states(word: str, check: Any, *reads: str) -> dict[str, Mixer]:
+    """Return the records of a layer that reads a text from left to right, and from both ends."""
+    kinds: tuple[tuple[str, Literal["encoder", "decoder"]], ...]
+    kinds = (word, "decoder"), (f"bi{word}", "encoder")
+    return {
+        name: Mixer(reads=reads, heads=False, ordered=True, stacks=(stack,), check=check)
+        for name, stack in kinds
+    }
+
+
+_HEADS = "state_width", "state_heads", "state_size"
 _BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax"),
@@ -196,6 +230,14 @@ MIXERS = {
     "aft_conv": Mixer(weights="channels", within=True, check=_check_channels),
     "aft_simple": Mixer(weights="channels", check=_check_channels),
     "ssru": _cell(stacks=("decoder",)),
+    **_states("mamba2", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
+    **_states("gated_delta", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
+    **_states("s4d", check_pairs, "state_size"),
+    **_states("mamba", check_channels_with_states, "state_width", "state_size", "state_conv"),
+    **_states("retention", check_retention, *_HEADS),
+    **_states("rwkv7", check_width, "state_heads"),
+    "mega": _averages("decoder"),
+    "bimega": _averages("encoder"),
     "elman": _cell(cell="forward"),
     "lstm": _cell(cell="forward"),
     "gru": _cell(cell="forward"),
@@ -218,6 +260,7 @@ MIXERS = {
     "divided": _along(parts=3),
 }
 SOFTMAX = with_(MIXERS, weights="softmax")
+RANKED = with_(MIXERS, weights="softmax", averages=False)  # of any order
 CELLS = with_(MIXERS, cell="forward")
 TWO_WAY = with_(MIXERS, cell="both")
 WITHIN = with_(MIXERS, within=True)
@@ -229,6 +272,11 @@ ROWS = with_(MIXERS, rows=True)  # need each text in its own row
 def without_scores(pattern: tuple[str, ...]) -> list[str]:
     """Return the built-in layers that are not attention with a softmax over positions."""
     return [kind for kind in pattern if kind not in SOFTMAX and not is_part(kind)]
+
+
+def without_ranks(pattern: tuple[str, ...]) -> list[str]:
+    """Return the built-in layers that read a text in its own order alone."""
+    return [kind for kind in pattern if kind not in RANKED and not is_part(kind)]
 
 
 def kinds_of(model: Any) -> set[str]:
@@ -280,14 +328,17 @@ def _check_stack(model: Any, name: str) -> None:
 def check_scores(model: Any) -> None:
     """Reject what layers without pairwise scores cannot have."""
     for name in ("encoder_pattern", "decoder_pattern"):
-        others = without_scores(getattr(model, name))
+        pattern = getattr(model, name)
+        others = without_scores(pattern)
+        if len(others) < len(pattern):  # the others have scores
+            others = [kind for kind in others if not MIXERS[kind].ordered]
         if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
             continue
         for option, why in (
             ("relative_positions", "has no pairwise scores to apply it to"),
             ("attention_dropout_rate", "has no weights to drop"),
         ):
-            has = f"{others[0]!r} in {name}={getattr(model, name)} {why}"
+            has = f"{others[0]!r} in {name}={pattern} {why}"
             default_unless(False, model, option, because=has)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from transformer_jax.config.bounds import ELEMENTS, check, either
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, SIZED
-from transformer_jax.config.choices.mixers import ROWS, SOFTMAX, without_scores
+from transformer_jax.config.choices.mixers import RANKED, ROWS, without_ranks
 from transformer_jax.config.choices.objectives import OBJECTIVES, check_word_labels
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.searches import OF_VALUES
@@ -234,9 +234,9 @@ def _check_objective(run: Any) -> None:
         "False",
     )
     check(
-        not record.prefix or not without_scores(run.model.decoder_pattern),
+        not record.prefix or not without_ranks(run.model.decoder_pattern),
         f"model.decoder_pattern={run.model.decoder_pattern}: {name} has a prefix with "
-        f"bidirectional attention, which only {either(SOFTMAX)} have; choose these, or another "
+        f"bidirectional attention, which only {either(RANKED)} have; choose these, or another "
         "objective",
     )
     check(

@@ -183,7 +183,8 @@ def check_pages(models: Sequence[Model]) -> None:
             "that begin alike; set it to 'contiguous'"
         )
     kinds = [pick(MIXERS, name, "config.model.decoder_pattern") for name in config.decoder_pattern]
-    if not all(getattr(kind, "in_slots", True) for kind in kinds):
+    attributes = "in_slots", "in_pages"
+    if not all(getattr(kind, name, True) for kind in kinds for name in attributes):
         raise UserError(
             f"{paged}: config.model.decoder_pattern={config.decoder_pattern} has layers whose past "
             "has a constant size, a state or a window, and no pages; set it to 'contiguous'"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.heads import Heads
-from transformer_jax.nn.mixers.recurrence import Recurrence, Step
+from transformer_jax.nn.mixers.recurrence import Recurrence, Step, renumbered
 from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import View
 
@@ -73,7 +73,7 @@ class LinearAttention(Recurrence, Heads):
         out, state = chunked(_add, entering, seg, blank)
         if view.order == "all":
             backwards = tuple(x[:, ::-1] for x in entering)
-            behind, _ = chunked(_add_strictly, backwards, _renumbered(seg)[:, ::-1], blank)
+            behind, _ = chunked(_add_strictly, backwards, renumbered(seg)[:, ::-1], blank)
             out = out + behind[:, ::-1]
         return out, state
 
@@ -139,13 +139,13 @@ def chunked(
     entering: tuple[Array, ...],
     seg: Int[Array, "B T"],
     state: State,
-) -> tuple[Float[Array, "B T K G V"], State]:
+) -> tuple[Float[Array, "B T K _ _"], State]:
     """Process sequences with ascending segment numbers, CHUNK tokens at a time.
 
     `rule(entering, state, same, goes_on)` returns the output of a chunk, what its tokens add to a
-    state, as values [B S K V] of their keys, and the factor of the state, [B K] or a number;
-    `same` [B T S] says which pairs are in the same segment, `goes_on` [B T] which tokens are in
-    that of the state.
+    state, as values [B S K V] of their keys, and the factor of the state, [B K V], [B K] or a
+    number; `same` [B T S] says which pairs are in the same segment, `goes_on` [B T] which tokens
+    are in that of the state.
     """
     length = seg.shape[1]
     size = min(CHUNK, length)
@@ -162,8 +162,10 @@ def chunked(
         out, values, stays = rule(entering_chunk, state, same, goes_on)
         final = jnp.maximum(last, here.max(1))
         keys = entering_chunk[1] * _column((here > 0) & (here == final[:, None]), entering_chunk[1])
-        stays = jnp.broadcast_to(jnp.asarray(stays, state.dtype), state.shape[:2])
-        stays = jnp.where((last == final)[:, None], stays, 0)[..., None, None]
+        stays = jnp.asarray(stays, state.dtype)
+        if stays.ndim < 3:
+            stays = jnp.broadcast_to(stays, state.shape[:2])[..., None]
+        stays = jnp.where((last == final).reshape(-1, 1, 1), stays, 0)[:, :, None]
         state = stays * state + jnp.einsum("BSKF,BSKV->BKFV", keys, values)
         return (state, final), out
 
@@ -225,11 +227,6 @@ def _gathered(
 def _column(condition: Array, like: Array) -> Array:
     """Return a condition [B T] with the number of axes of an array [B T ...]."""
     return condition.reshape(*condition.shape, *(1,) * (like.ndim - 2))
-
-
-def _renumbered(seg: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """Return the segment numbers in reverse order; padding stays 0."""
-    return jnp.where(seg > 0, seg.max(1, keepdims=True) + 1 - seg, 0)
 
 
 WORDS = {"linear": LinearAttention, "delta_rule": DeltaRule}

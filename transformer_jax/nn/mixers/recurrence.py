@@ -1,6 +1,7 @@
 """The common base of all mixers whose past is a state of constant size."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
@@ -52,6 +53,10 @@ class Recurrence(nn.Module):
         blank = self.blank(view.q_seg.shape[0])
         return scan(self.step(), blank, entering, view.q_seg)
 
+    def further(self, state: Any, entering: Any) -> tuple[Any, Any]:
+        """Return the steps' outputs for T more tokens after a state, and the state after each."""
+        return trailed(self.step(), state, entering)
+
     def mix(self, x: Float[Array, "B T D"], view: View, train: bool) -> tuple[Array, None]:
         """See Mixer."""
         return self.leave(self.through(self.enter(x), view)[0]), None
@@ -71,9 +76,44 @@ class Recurrence(nn.Module):
             return self.leave(out), None, States.of(state, width)
         lanes = x.reshape(batch * width, -1, x.shape[-1])
         together = jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:]), cache.current())
-        out, trail = trailed(self.step(), together, self.enter(lanes))
+        out, trail = self.further(together, self.enter(lanes))
         trail = jax.tree.map(lambda y: y.reshape(batch, width, *y.shape[1:]), trail)
         return self.leave(out).reshape(x.shape), None, cache.follow(trail, active)
+
+
+class FromBothEnds(nn.Module):
+    """A Mixer that adds what two recurrences return, one from each end of a text, with parameters
+    of their own, as in Vision Mamba (Zhu et al. 2024, arXiv:2401.09417). For encoders only.
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+    one = Recurrence  # a subclass
+    in_slots = False
+
+    def setup(self) -> None:
+        self.forward = self.one(self.config, self.dtype)
+        self.backward = self.one(self.config, self.dtype)
+
+    def mix(self, x: Float[Array, "B T D"], view: View, train: bool) -> tuple[Array, None]:
+        """See Mixer."""
+        assert view.order == "all", "a text being generated has no end to start from"
+        ahead, _ = self.forward.mix(x, replace(view, order="causal"), train)
+        behind, _ = self.backward.mix(x[:, ::-1], from_the_end(view), train)
+        return ahead + behind[:, ::-1], None
+
+
+def from_the_end(view: View) -> View:
+    """Return the causal view of a sequence on itself in reverse order, numbers of segments still
+    ascending.
+    """
+    seg, pos = renumbered(view.q_seg)[:, ::-1], view.q_pos[:, ::-1]
+    return replace(view, q_pos=pos, k_pos=pos, q_seg=seg, k_seg=seg, order="causal", single=False)
+
+
+def renumbered(seg: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """Return the segment numbers in reverse order; padding stays 0."""
+    return jnp.where(seg > 0, seg.max(1, keepdims=True) + 1 - seg, 0)
 
 
 def trailed(step: Step, state: Any, entering: Any) -> tuple[Any, Any]:
