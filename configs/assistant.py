@@ -81,9 +81,9 @@ def get_config(variant: str = "tuned"):
         c.init.source = "runs/assistant"
         c.optimizer.algorithm = "adam"
         c.optimizer.schedule = "constant"
-        c.optimizer.learning_rate = 3e-5
+        c.optimizer.learning_rate = 1e-4
         c.optimizer.warmup_steps = 10
-        c.training.steps = 300
+        c.training.steps = 150
         c.evaluation.bleu_sentences = 200
         c.checkpoint.best_by = "reward"
     else:

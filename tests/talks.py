@@ -54,7 +54,7 @@ def each_log_prob(conversation: Conversation, params=None) -> jax.Array:
     """Return the log-probability of each piece of the answer, from the logits of the conversation
     alone.
     """
-    model, ours = parts()
+    _, ours = parts()
     (ids,) = TEMPLATE.encoded(CODEC, [conversation])
     plain = np.array([~i if i < 0 else i for i in ids])
     said = np.array([i < 0 for i in ids])
@@ -63,6 +63,12 @@ def each_log_prob(conversation: Conversation, params=None) -> jax.Array:
         one_per_row(np.array([0])), 1, 0, len(ids) - 1,
     )  # fmt: skip
     side = jax.tree.map(jnp.asarray, side)
-    output = model.outputs(ours if params is None else params, side, None)["tokens"]
+    each = _log_probs(ours if params is None else params, side, jnp.asarray(plain[1:]))
+    return each[np.flatnonzero(said[1:])]
+
+
+@jax.jit
+def _log_probs(params, side, pieces) -> jax.Array:
+    output = parts()[0].outputs(params, side, None)["tokens"]
     each = jax.nn.log_softmax(output.logits()[0].astype(jnp.float64))
-    return each[np.arange(len(plain) - 1), plain[1:]][said[1:]]
+    return jnp.take_along_axis(each, pieces[:, None], 1)[:, 0]

@@ -121,6 +121,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(home, monkeypatch):
     assert resumed.metrics.read_bytes() == WorkDir(home / "run").metrics.read_bytes()
 
 
+@pytest.mark.thorough
 def test_pictures_depend_on_their_number_seed_and_text_alone(model, monkeypatch):
     """Not on how many are drawn at a time."""
     texts = ["a dark one", "", "a bright one"]

@@ -24,6 +24,7 @@ from transformer_jax.data.random import Draw
 from transformer_jax.experiments.prepare import prepare
 from transformer_jax.runs.workdir import WorkDir
 
+pytestmark = pytest.mark.thorough
 RNG = np.random.default_rng(1)
 LATENTS = [RNG.normal(3, [1, 9], (2, 3, 2)).astype(np.float32) for _ in range(50)]
 AUTOENCODER = dataclasses.replace(

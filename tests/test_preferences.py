@@ -78,9 +78,12 @@ def by_hand(params, pairs, loss) -> jax.Array:
 
 
 def sums_of(params, batch):
-    return target_sums(parts()[0], TOTALS, params, jax.tree.map(jnp.asarray, batch), None)[
-        "preference"
-    ]
+    return _sums(params, jax.tree.map(jnp.asarray, batch))
+
+
+@jax.jit
+def _sums(params, batch):
+    return target_sums(parts()[0], TOTALS, params, batch, None)["preference"]
 
 
 def ours(params, batch) -> jax.Array:

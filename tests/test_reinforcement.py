@@ -64,8 +64,8 @@ def batch_of(config=CONFIG, old=0.4, reference=0.6, rows=5, length=16, earned=EA
     return REINFORCE.examples(answers, one_per_row(np.arange(len(said))), rows, 0, length)
 
 
+@jax.jit
 def sums_of(params, batch):
-    batch = jax.tree.map(jnp.asarray, batch)
     return target_sums(parts()[0], TrainingConfig(), params, batch, None)["policy"]
 
 
@@ -204,7 +204,7 @@ RUNS = dataclasses.replace(
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_resumed_between_the_updates_of_a_round_is_the_same(tmp_path, monkeypatch):
     """To the digit: parameters, metrics and answers. Rewards differ within groups."""
     monkeypatch.setitem(

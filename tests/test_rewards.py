@@ -49,10 +49,13 @@ def batch_of(rows, size=None, length=40):
     return REWARD.examples(items, one_per_row(np.arange(len(rows))), size or len(rows), length, 2)
 
 
-def sums_of(batch, params=None):
-    mine, ours = parts(OF_REWARDS)
-    batch = jax.tree.map(jnp.asarray, batch)
-    return target_sums(mine, TrainingConfig(), params or ours, batch, None)["reward"]
+def sums_of(batch):
+    return _sums(parts(OF_REWARDS)[1], jax.tree.map(jnp.asarray, batch))
+
+
+@jax.jit
+def _sums(params, batch):
+    return target_sums(parts(OF_REWARDS)[0], TrainingConfig(), params, batch, None)["reward"]
 
 
 def of_each(rows) -> np.ndarray:

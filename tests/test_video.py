@@ -133,6 +133,7 @@ def test_a_factorised_encoder_shows_no_layers():
         model.inside(corpus.src[0])
 
 
+@pytest.mark.thorough
 def test_drawn_clips_move(home, tmp_path, capsys):
     """In a .gif; in a .png, frames stand in a row; in .npz they are arrays."""
     run = f"--workdir={home / 'generator'}"

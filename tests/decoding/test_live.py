@@ -69,6 +69,7 @@ def grouped(some, sizes):
     yield numbered
 
 
+@pytest.mark.thorough
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     st.lists(sentences, max_size=12),

@@ -68,6 +68,7 @@ def test_scores_are_log_probabilities_of_the_model(mode):
     assert any(item.ids[-1] == EOS for _, item in found)
 
 
+@pytest.mark.thorough
 def test_batching_does_not_change_translations():
     """Even if lines are refilled, paused, moved up and distributed over devices."""
     expected = translations("beam") * 3

@@ -64,6 +64,7 @@ def teachers(home):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_teacher_is_its_own_best_student(home, teachers, name):
     """What was written is what the model predicts in training's own batches, packed or not: the
@@ -104,6 +105,7 @@ def student(home, teachers):
     return workdir
 
 
+@pytest.mark.thorough
 def test_a_resumed_student_equals_an_uninterrupted_one(home, student):
     whole = student.experiment()
     workdir = WorkDir(home / "resumed")

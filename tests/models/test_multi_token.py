@@ -40,7 +40,9 @@ TEXTS = np.split(np.random.default_rng(0).integers(UNK, VOCAB, sum(LENGTHS)), np
 LANGUAGE = objective_named("language_model")
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(
+    params=[FORMS[0], *(pytest.param(form, marks=pytest.mark.thorough) for form in FORMS[1:])]
+)
 def form(request) -> str:
     return request.param
 

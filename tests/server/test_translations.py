@@ -40,6 +40,7 @@ def expected(lines, n_best=1, prefix=""):
     return [offline()[line, prefix][:n_best] for line in lines]
 
 
+@pytest.mark.thorough
 def test_interleaved_requests_are_answered_as_if_alone(translating):
     """Requests of several sizes, from five clients at once, in any order."""
     chance = random.Random(3)

@@ -969,9 +969,10 @@ class ObjectiveConfig(Section):
     # the sum, and they are not (Liu et al. 2025, arXiv:2503.20783). "dapo": each piece of a batch
     # the same (Yu et al. 2025, arXiv:2503.14476).
     policy_loss: Literal["grpo", "dr_grpo", "dapo"] = value("grpo", of="objectives")
-    # How far an update may make a piece less or more likely than when it was written, as a share
-    # of its probability, before its gradient is 0.
+    # How much less likely an update may make a piece than when it was written, as a share of its
+    # probability, before its gradient is 0;
     clip_below: float = rate(0.2, of="objectives")
+    # and how much more likely.
     clip_above: float = number(0.2, 0, 1000, of="objectives")
     # Weight of the divergence (KL) from the model before this training, init.source, a piece.
     kl_weight: float = number(0.0, 0, 100, of="objectives")
@@ -1243,9 +1244,9 @@ class TrainingConfig(Section):
     r_drop: float | None = above(None, 0, 1000, ", or None for a single pass")
     # With data.teacher: the loss is 1 - distillation_weight times the cross-entropy of the data's
     # pieces, plus distillation_weight T^2 KL(teacher, model), both with logits divided by the
-    # temperature T, above 1 for more of the teacher's unlikely pieces (Hinton et al. 2015,
-    # arXiv:1503.02531).
+    # temperature T (Hinton et al. 2015, arXiv:1503.02531).
     distillation_weight: float = number(0.5, 0, 1)
+    # T; above 1, more of the teacher's unlikely pieces count
     distillation_temperature: float = above(1.0, 0, 100)
     # With model.multi_token: the weight of the mean of its losses beside the usual one. DeepSeek-V3
     # has 0.3, later 0.1; with as much as future_tokens all pieces count alike.

@@ -238,7 +238,7 @@ def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
 
 def items_of(plan: Plan, items: int, index: int) -> list[int]:
     """Return the numbers, from 1, of the training data's `items` that make up batch `index`."""
-    return sorted({*(plan.batch(index)[1].pairs % items + 1).tolist()})
+    return sorted((plan.batch(index)[1].pairs % items + 1).tolist())
 
 
 def filled(store: TokenStore, plan: Plan) -> tuple[int, int]:
