@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
     tokenizers: TokenizerPair
     objective: Objective
     noun: str  # what messages call an item
-    texts: Corpus  # of training
+    texts: Corpus | None  # of training, if it reads them again
     train: TokenStore  # the items of the objective
     items: int  # of the training data; fewer than in `train` if it was segmented more than once
     selection: Selection
@@ -142,8 +142,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         objective, identity = Taught(objective, teacher), {**identity, "teacher": teacher.digest}
         notes.append(teacher.described)
     times = 1 if sampling is None else sampling.times
+    again = train if experiment.objective.record.samples else None
     return Prepared(
-        tokenizers, objective, noun, train, store, len(store) // times, selection, plan, held_out,
+        tokenizers, objective, noun, again, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, warnings, identity,
     )  # fmt: skip
 

@@ -101,6 +101,7 @@ class Rollouts:
             )
         assert isinstance(prepared.plan, GroupPlan)
         assert isinstance(prepared.train, Prompts)
+        assert prepared.texts is not None
         self._config, self._seed = experiment.objective, experiment.seed
         self._plan, self._items, self._texts = prepared.plan, prepared.train, prepared.texts.tgt
         self._mesh, self._workdir = mesh, workdir
