@@ -24,6 +24,7 @@ from transformer_jax.data.objectives import objective_named, reinforcing
 from transformer_jax.data.rewards import REWARDS
 from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.evaluation.rewards import judge_of
+from transformer_jax.experiments import rollouts
 from transformer_jax.experiments.train import run_experiment
 from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.training.step import target_sums
@@ -227,6 +228,13 @@ def test_a_run_resumed_between_the_updates_of_a_round_is_the_same(tmp_path, monk
     said = [json.loads(line) for line in whole.answers.read_text().splitlines()]
     assert [row["step"] for row in said] == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4
     assert all(a["prompt"] == b["prompt"] for a, b in zip(said[::2], said[1::2], strict=True))
+    before = parted.answers.read_bytes()
+    monkeypatch.setattr(rollouts, "digest_of", lambda params: "another")
+    training = dataclasses.replace(RUNS.training, steps=5)
+    refused = pytest.raises(UserError, match=r"config.init.source: not the one that checkpoint")
+    with jax.enable_x64(False), refused:
+        run_experiment(dataclasses.replace(RUNS, training=training), parted)
+    assert parted.answers.read_bytes() == before
 
 
 REFUSED = {

@@ -40,8 +40,6 @@ from transformer_jax.runs.workdir import (
 from transformer_jax.sharding.mesh import on_every_device, own_copy, place_batches
 from transformer_jax.training.state import TrainState
 
-_FIELDS = {"reference": "init.source", "reward_model": "objective.reward_model"}
-
 
 class Round(NamedTuple):
     """The answers to the prompts of some updates, in the order of their rows."""
@@ -86,10 +84,10 @@ class Rollouts:
 
     def __init__(
         self, experiment: Experiment, model: Model, prepared: Prepared, mesh: Mesh,
-        workdir: WorkDir, host: Mapping[str, Any], reference: Any = None,
+        workdir: WorkDir, reference: Any = None,
     ) -> None:  # fmt: skip
-        """`host` is what a checkpoint holds, if the run resumes; `reference` are the parameters of
-        the reference, if it counts.
+        """`reference` are the parameters of the reference, if it counts. `identity` has the digests
+        of other models that the answers depend on.
 
         Raises:
           UserError: if there are several processes, or the reward is none.
@@ -107,9 +105,9 @@ class Rollouts:
         self._mesh, self._workdir = mesh, workdir
         self._tokens = experiment.data.tokens_per_batch
         self._objective = prepared.objective
-        self._judge, self._identity = judge_of(self._config)
+        self._judge, self.identity = judge_of(self._config)
         if reference is not None:
-            self._identity |= {"reference": digest_of(reference)}
+            self.identity |= {"reference": digest_of(reference)}
         window = self._config.window + self._config.answer_length
         chat = ObjectiveConfig(name="chat", window=window)
         self._loaded = Loaded(lora.plain(model), reference, prepared.tokenizers, chat)
@@ -125,27 +123,18 @@ class Rollouts:
         self._whole = jax.jit(
             lambda params: lora.merged(params, model.config), out_shardings=on_every_device(mesh)
         )
-        step = int(host.get("step", 0))
-        held = host.get("rollout")
+        self._begun = 0
+        self._round: Round | None = None
+
+    def resume(self, host: Mapping[str, Any]) -> None:
+        """Go on from what a checkpoint holds, or from nothing; later answers are dropped."""
+        step, held = int(host.get("step", 0)), host.get("rollout")
         self._begun, self._round = self._first(step), Round.of(held) if held else None
-        kept = [row for row in read_rows(workdir.answers) if row["step"] <= self._written(step)]
-        if kept or workdir.answers.exists():
-            write_rows(workdir.answers, kept)
-
-    def check(self, hosts: Mapping[int, Mapping[str, Any]]) -> dict[str, str]:
-        """Return the digests of other models that the answers depend on, which checkpoints hold.
-
-        Raises:
-          UserError: if one was trained with another model.
-        """
-        for step, host in hosts.items():
-            for what, digest in self._identity.items():
-                if host.get(what, digest) != digest:
-                    raise UserError(
-                        f"config.{_FIELDS[what]}: is not the model that checkpoint {step} was "
-                        "trained with; restore it, or train in another --workdir"
-                    )
-        return self._identity
+        kept = [
+            row for row in read_rows(self._workdir.answers) if row["step"] <= self._written(step)
+        ]
+        if kept or self._workdir.answers.exists():
+            write_rows(self._workdir.answers, kept)
 
     def __call__(self, step: int, state: TrainState) -> tuple[Any, dict[str, float]]:
         """See training.loop.Rollouts."""

@@ -4,7 +4,7 @@ import logging
 import platform
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -51,6 +51,7 @@ from transformer_jax.training.state import init_state
 # What messages call what a run's checkpoints record; the data may be pictures.
 _IDENTITIES = {
     "training_text": "training data", "tokenizer": "tokenizer", "teacher": "data of the teacher",
+    "reference": "config.init.source", "reward_model": "config.objective.reward_model",
 }  # fmt: skip
 
 
@@ -115,19 +116,24 @@ def _identity(workdir: WorkDir, checkpoints: Checkpoints, prepared: Prepared) ->
     hosts = checkpoints.hosts()
     names = [history.run_name(workdir), *(host.get("run") for host in hosts.values())]
     run = next(filter(None, names), None) or uuid.uuid4().hex
+    _check_identity(hosts, prepared.identity)
     for step, host in hosts.items():
-        for what, digest in prepared.identity.items():
-            if host.get(what, digest) != digest:
-                raise UserError(
-                    f"{_IDENTITIES[what]}: not the one that checkpoint {step} was trained "
-                    "with; restore it, or train in another --workdir"
-                )
         if host.get("run", run) != run:
             raise UserError(
                 f"{workdir.checkpoints}/{step}: belongs to another run than this directory; move "
                 "it back to where it came from, or delete it"
             )
     return {**prepared.identity, "run": run}
+
+
+def _check_identity(hosts: Mapping[int, Mapping[str, Any]], identity: Mapping[str, str]) -> None:
+    for step, host in hosts.items():
+        for what, digest in identity.items():
+            if host.get(what, digest) != digest:
+                raise UserError(
+                    f"{_IDENTITIES[what]}: not the one that checkpoint {step} was trained "
+                    "with; restore it, or train in another --workdir"
+                )
 
 
 def _train(
@@ -167,9 +173,11 @@ def _train(
         reference = None
         if refers:
             reference = jax.tree.map(np.array, lora.merged(state.params, model.config))
-        arguments = experiment, model, prepared, mesh, workdir, start.host, reference
-        run.rollouts = Rollouts(*arguments)
-        identity |= run.rollouts.check(checkpoints.hosts())
+        arguments = experiment, model, prepared, mesh, workdir, reference
+        run.rollouts = written = Rollouts(*arguments)
+        _check_identity(checkpoints.hosts(), written.identity)
+        identity |= written.identity
+        written.resume(start.host)
     state, changed = start.state, differences(before, experiment)
     reason = start.progress.why_finished(config, int(state.step))
     if reason is not None and not validation_due(run, start):

@@ -17,6 +17,7 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.config.choices import objectives as choices
+from transformer_jax.config.choices.record import with_
 from transformer_jax.data.codecs.classes import Classes
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.labels import Labels
@@ -36,8 +37,8 @@ _MOST_LABELS = 2**24
 _ONE = "single_label_classification"
 # Other objectives read text in another order, or predict what no class of `transformers` does.
 OBJECTIVES = (
-    "translate", "language_model", "chat", "prefer", "reinforce", "span_corruption", "denoising",
-    *ENCODERS.values(), "classify_pairs",
+    "translate", "language_model", *with_(choices.OBJECTIVES, prompt="messages"),
+    "span_corruption", "denoising", *ENCODERS.values(), "classify_pairs",
 )  # fmt: skip
 
 
