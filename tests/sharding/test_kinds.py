@@ -14,9 +14,12 @@ from transformer_jax.sharding.mesh import make_mesh, place_whole
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.step import batch_sums
 
-BATCH = alone(random_store([(1 + i % 6, (6, 2, 4, 1)[i % 4]) for i in range(8)]), 8, 6, 7)
+LENGTHS = [(1 + i % 6, (6, 2, 4, 1)[i % 4]) for i in range(8)]
 KINDS = VARIANTS | RECURRENT | UNPACKED
 MARKS = {"luong": [], "lsh": [pytest.mark.thorough]}  # the others take minutes
+ROWS = MeshConfig(2, 2, 2)
+# The positions of a row on four devices, two of which have all of them for some of the heads.
+POSITIONS = MeshConfig(1, 1, 2, context=2, ulysses=2)
 
 
 @pytest.mark.parametrize(
@@ -24,24 +27,43 @@ MARKS = {"luong": [], "lsh": [pytest.mark.thorough]}  # the others take minutes
 )
 def test_gradients_on_a_mesh_equal_those_on_one_device(name):
     """With dropout and random features, on 2 x 2 x 2 devices."""
+    check(name, ROWS, 6, 7)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=pytest.mark.thorough if x == "decoder" else pytest.mark.e2e)
+        for x in KINDS
+    ],
+)
+def test_gradients_of_divided_positions_equal_those_on_one_device(name):
+    """The same where devices share the positions of a row, whatever mixes them."""
+    check(name, POSITIONS, 8, 8)
+
+
+def check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> None:
+    """Compare the loss and its gradients on a mesh and on one device."""
     config = KINDS[name]
     if config.num_kv_heads == 1:
         config = dataclasses.replace(config, num_kv_heads=2)
     model = build(config, VOCAB, VOCAB, single=name in UNPACKED)
     params, keys = jax.device_get(random_params(model)), Keys(jax.random.key(0), jax.random.key(1))
-    batch = for_model(config, BATCH)
+    rows = alone(random_store(LENGTHS), 8, src_length, tgt_length)
+    batch = for_model(config, rows)
 
     def loss(params, batch, keys):
         return batch_sums(model, TrainingConfig(), params, batch, keys).loss
 
-    def gradient(*sizes):
-        mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: np.prod(sizes)])
-        placed = jax.device_put(params, param_shardings(abstract_params(model), mesh))
-        with jax.set_mesh(mesh):
+    def gradient(sizes):
+        count = np.prod(dataclasses.astuple(sizes))
+        here = make_mesh(sizes, jax.devices()[:count])
+        placed = jax.device_put(params, param_shardings(abstract_params(model), here))
+        with jax.set_mesh(here):
             step = jax.jit(jax.value_and_grad(loss))
-            return jax.device_get(step(placed, place_whole(batch, mesh), keys))
+            return jax.device_get(step(placed, place_whole(batch, here), keys))
 
-    (found, ours), (expected, theirs) = gradient(2, 2, 2), gradient(1, 1, 1)
+    (found, ours), (expected, theirs) = gradient(mesh), gradient(MeshConfig(1))
     assert found == pytest.approx(expected, rel=1e-5)
     for (path, one), other in zip(
         jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True

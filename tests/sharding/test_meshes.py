@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from operator import attrgetter
 
 import jax
@@ -67,13 +68,15 @@ MODEL = ModelConfig(
 OPTIMIZER = OptimizerConfig(schedule="constant", learning_rate=5e-3, warmup_steps=3)
 LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
 BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(4)]
+# The same in rows of lengths that several devices can share.
+EVEN = [alone(random_store(LENGTHS, seed), 16, 8, 8) for seed in range(4)]
 STEPS = 10
 # A key's bias has a gradient of exactly zero; Adam amplifies its rounding to full-size steps.
 NOISE = "key/bias"
 
 
-def mesh_of(data: int, fsdp: int, tensor: int):
-    return make_mesh(MeshConfig(data, fsdp, tensor), jax.devices()[: data * fsdp * tensor])
+def mesh_of(*sizes: int):
+    return make_mesh(MeshConfig(*sizes), jax.devices()[: math.prod(sizes)])
 
 
 @functools.cache
@@ -86,10 +89,12 @@ def parts(slices: int = 1, algorithm: str = "adam", **changes):
 
 
 @functools.cache
-def run(sizes: tuple[int, int, int], slices: int = 1, algorithm: str = "adam", **changes):
+def run(
+    sizes: tuple[int, ...], slices: int = 1, algorithm: str = "adam", even: bool = False, **changes
+):
     """Return the losses of the steps and the state after them."""
     model, tx, config = parts(slices, algorithm, **changes)
-    batches = [for_model(model.config, batch) for batch in BATCHES]
+    batches = [for_model(model.config, batch) for batch in (EVEN if even else BATCHES)]
     mesh = mesh_of(*sizes)
     state, losses = random_state(model, tx, mesh), []
     step = jit_train_step(make_train_step(model, tx, config, 7), state, mesh)
@@ -219,6 +224,33 @@ def test_accumulation_and_fused_attention_equal_one_device():
     np.testing.assert_allclose(losses, run((1, 1, 1), **model)[0], rtol=1e-5)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("attention", ["dense", "ring", "fused"])
+def test_positions_on_several_devices_equal_one_device(attention):
+    """Two devices have each half of a row, and two of these half of the heads instead within
+    attention: by keys that are gathered, passed on, or read by a kernel; with Muon, experts and
+    dropout.
+    """
+    changes = HALF | {
+        "num_decoder_layers": 2, "feed_forward_pattern": ("dense", "experts"), "num_experts": 3,
+        "relative_positions": "t5",
+    }  # fmt: skip
+    arguments = {"algorithm": "muon", "even": True, **changes}
+    losses = run((1, 2, 1, 2, 2), attention=attention, **arguments)[0]
+    expected = run((1, 1, 1), **arguments)[0]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_row_that_devices_cannot_share_is_refused():
+    """Before anything is compiled."""
+    model, _, config = parts(**ALONE)
+    step, params = make_validation_step(model, config), jax.eval_shape(lambda: random_params(model))
+    why = r"rows of 7 positions .* 4 devices of context x ulysses"
+    with jax.set_mesh(mesh_of(1, 1, 1, 4)), pytest.raises(UserError, match=why):
+        jax.eval_shape(step, params, BATCHES[0])
+
+
 # Where RULES place parameters of each name, as a person would read them.
 LIES = {
     "embedding/table": PartitionSpec("tensor", "fsdp"),
@@ -306,6 +338,27 @@ def test_sizes_that_a_mesh_does_not_divide_are_rejected(sizes, rows, slices, wor
     )
     with pytest.raises(UserError) as caught:
         check_mesh(mesh_of(*sizes), experiment, (32, 32))
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mesh", "words"),
+    [
+        ({"num_heads": 6}, {"ulysses": 4}, ["config.model.num_heads: 6", "multiple of 4"]),
+        ({"num_kv_heads": 2}, {"tensor": 2, "ulysses": 2}, ["config.model.num_kv_heads: 2 "]),
+        ({}, {"context": 8}, ["config.data.max_length=36", "the 8 devices", "set it to 40"]),
+    ],
+)
+def test_positions_that_a_mesh_does_not_divide_are_rejected(changes, mesh, words):
+    experiment = Experiment(
+        model=dataclasses.replace(MODEL, **changes),
+        data=DataConfig(max_length=36, batching="pack"),
+    )
+    config = MeshConfig(1, **mesh)
+    devices = jax.devices()[: math.prod(dataclasses.astuple(config))]
+    with pytest.raises(UserError) as caught:
+        check_mesh(make_mesh(config, devices), experiment, (32, 32))
     for word in words:
         assert word in str(caught.value)
 
@@ -412,9 +465,15 @@ def test_a_mesh_must_use_all_devices(sizes):
         make_mesh(MeshConfig(*sizes))
 
 
+def sizes(config: MeshConfig) -> dict[str, int]:
+    """Return the axes of a mesh along which there are several devices."""
+    return {name: size for name, size in make_mesh(config).shape.items() if size > 1}
+
+
 def test_minus_one_takes_the_remaining_devices():
-    assert dict(make_mesh(MeshConfig(-1, 2, 2)).shape) == {"data": 2, "fsdp": 2, "tensor": 2}
-    assert dict(make_mesh(MeshConfig(1, -1, 1)).shape) == {"data": 1, "fsdp": 8, "tensor": 1}
+    assert sizes(MeshConfig(-1, 2, 2)) == {"data": 2, "fsdp": 2, "tensor": 2}
+    assert sizes(MeshConfig(1, -1, 1)) == {"fsdp": 8}
+    assert sizes(MeshConfig(1, context=-1, ulysses=2)) == {"context": 4, "ulysses": 2}
 
 
 @pytest.mark.thorough

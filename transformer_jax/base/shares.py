@@ -1,33 +1,94 @@
-"""The devices' shares of the rows of a batch."""
+"""The devices' shares of a batch: of its rows, and of the positions of each row."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import flax.linen as nn
 import jax
 from jax.sharding import PartitionSpec
 
+from transformer_jax.base.errors import UserError
+
 ROWS = ("data", "fsdp")  # mesh axes that divide the rows of a batch
+POSITIONS = ("context", "ulysses")  # and the positions of a row
+HEADS = ("tensor", "ulysses")  # and heads, within attention
 
 
 def row_parts() -> int:
     """Return the number of devices among which the current mesh divides rows."""
+    return parts_of(ROWS)
+
+
+def parts_of(axes: Sequence[str]) -> int:
+    """Return the number of devices along some axes of the current mesh, 1 for those it lacks."""
     sizes = jax.sharding.get_abstract_mesh().shape
-    return math.prod(sizes.get(axis, 1) for axis in ROWS)
+    return math.prod(sizes.get(axis, 1) for axis in axes)
 
 
-def on_each_device(function: Callable, *arrays: jax.Array) -> Any:
-    """Map a function over the devices' shares of the rows, [devices ...].
+def laid_out(x: jax.Array, *names: str | None) -> jax.Array:
+    """Return an activation, divided by the current mesh along the axes that these logical names
+    have a rule for.
+
+    Raises:
+      UserError: if the mesh does not divide its positions, the axis "act_length".
+    """
+    if "act_length" in names:
+        length, parts = x.shape[names.index("act_length")], parts_of(POSITIONS)
+        if isinstance(length, int) and length % parts:
+            raise UserError(
+                f"config.mesh: rows of {length} positions cannot be divided among the {parts} "
+                "devices of context x ulysses; choose lengths that are multiples of it, such as "
+                "those of data.batching='pack' with data.max_length, or a mesh without these axes"
+            )
+    return nn.with_logical_constraint(x, names)
+
+
+def on_each_device(function: Callable, *arrays: jax.Array, positions: int | None = None) -> Any:
+    """Map a function over the devices' shares of the rows, [devices ...]; and over those of the
+    axis `positions`, if each position is treated by itself.
 
     This way no sum in it waits for other devices, which a loop's would do at every iteration.
     """
-    devices = row_parts()
-    if devices == 1 or len(arrays[0]) % devices:  # the same without a loop's batch axis
+    rows, lengths = _shares(arrays[0].shape, positions)
+    if rows * lengths == 1:  # the same without a loop's batch axis
         return jax.tree.map(lambda x: x[None], function(*arrays))
-    shares = [array.reshape(devices, -1, *array.shape[1:]) for array in arrays]
-    by_rows = PartitionSpec(ROWS)
-    shares = [jax.lax.with_sharding_constraint(share, by_rows) for share in shares]
-    return jax.vmap(function, spmd_axis_name=ROWS)(*shares)
+    axes = ROWS if lengths == 1 else (*ROWS, *POSITIONS)
+    shares = [_split(array, rows, lengths, positions) for array in arrays]
+    shares = [jax.lax.with_sharding_constraint(x, PartitionSpec(axes)) for x in shares]
+    return jax.vmap(function, spmd_axis_name=axes)(*shares)
+
+
+def joined(shares: jax.Array, rows: int, positions: int | None = None) -> jax.Array:
+    """Return the array of so many rows whose shares these are."""
+    if len(shares) == 1:
+        return shares.reshape(rows, *shares.shape[2:])
+    parts = rows // shares.shape[1]
+    lengths = len(shares) // parts
+    if positions is None or lengths == 1:
+        return shares.reshape(rows, *shares.shape[2:])
+    x = shares.reshape(parts, lengths, *shares.shape[1:])
+    x = jax.numpy.moveaxis(x, 1, 1 + positions)  # before the axis that it divides
+    shape = x.shape[2 + positions :]
+    return x.reshape(rows, *x.shape[2 : 1 + positions], lengths * shape[0], *shape[1:])
+
+
+def _shares(shape: Sequence[int], positions: int | None) -> tuple[int, int]:
+    """Return how many shares there are of rows and of positions; 1 of what is not divided."""
+    rows, lengths = row_parts(), 1 if positions is None else parts_of(POSITIONS)
+    if positions is not None and lengths > 1 and shape[positions] % lengths:
+        lengths = 1
+    return (1, 1) if rows > 1 and shape[0] % rows else (rows, lengths)
+
+
+def _split(x: jax.Array, rows: int, lengths: int, positions: int | None) -> jax.Array:
+    x = x.reshape(rows, -1, *x.shape[1:])
+    if positions is None or lengths == 1:
+        return x
+    axis = 1 + positions
+    x = x.reshape(*x.shape[:axis], lengths, -1, *x.shape[axis + 1 :])
+    x = jax.numpy.moveaxis(x, axis, 1)
+    return x.reshape(rows * lengths, *x.shape[2:])
 
 
 def add_up(shares: Any) -> Any:

@@ -381,9 +381,10 @@ class ModelConfig(Section):
     # (Qwen3); "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
     query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
     # "dense": all pairs, as in the paper. "fused": never stored; on an NVIDIA GPU, in bfloat16, by
-    # one kernel, cuDNN's beyond 128 positions, else by XLA, with a warning that says why.
-    attention: Literal["dense", "fused"] = value(
-        "dense", may_change=("dense", "fused"), neutral=("dense", "fused")
+    # one kernel, cuDNN's beyond 128 positions, else by XLA, with a warning that says why. "ring":
+    # in blocks, never stored either; over mesh.context, keys and values pass from device to device.
+    attention: Literal["dense", "fused", "ring"] = value(
+        "dense", may_change=("dense", "fused", "ring"), neutral=("dense", "fused", "ring")
     )
     # What is added to the embeddings: "sinusoidal" as in the paper, alternating sines and cosines;
     # "sinusoidal_tensor2tensor" first all sines, then all cosines; "learned" a table; or "none".
@@ -1502,6 +1503,12 @@ class MeshConfig(Section):
     fsdp: int = value(1, may_change=True)
     # shards num_heads, d_ff and the vocabulary, in parameters and products
     tensor: int = value(1, may_change=True)
+    # splits the positions of each row. Attention reads the keys of all: with model.attention="ring"
+    # they pass from device to device (arXiv:2310.01889), else each device gathers them.
+    context: int = value(1, may_change=True)
+    # splits them too, except within attention, where it splits num_heads instead (DeepSpeed
+    # Ulysses, arXiv:2309.14509)
+    ulysses: int = value(1, may_change=True)
 
     def check_possible(self) -> None:
         check_mesh(self)

@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from transformer_jax.base import counting
 from transformer_jax.base.disk import DiskError, writing
 from transformer_jax.base.errors import UserError
+from transformer_jax.base.shares import POSITIONS
 from transformer_jax.config import Experiment, OptimizerConfig, parts
 from transformer_jax.config.convert import differences, own_parts
 from transformer_jax.data.batches.batching import BatchSource, Plan, items_of, shapes_from
@@ -277,7 +278,8 @@ def _parameters(params: Any, frozen: Frozen | None) -> list[str]:
 
 def _devices(mesh) -> str:
     kind = jax.devices()[0].device_kind
-    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    shown = (name for name, size in mesh.shape.items() if size > 1 or name not in POSITIONS)
+    axes = " x ".join(f"{name} {mesh.shape[name]}" for name in shown)
     return (
         f"devices: {jax.device_count()} {kind} of {jax.process_count()} process(es); mesh {axes}; "
         f"jax {jax.__version__}, Python {platform.python_version()}"

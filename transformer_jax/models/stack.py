@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
+from transformer_jax.base.shares import laid_out
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.models import reversible
@@ -152,7 +153,7 @@ def run(
                 x = jax.lax.cond(stays, applied, lambda x: x, x)
             else:
                 x = applied(x)
-            return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
+            return laid_out(x, "batch", "act_length", "act_embed")
 
         return pick(REMATS, config.remat, "config.model.remat")(body)
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32, take_rows
+from transformer_jax.base.shares import laid_out
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.initializers import named, parameter
@@ -119,7 +120,7 @@ class Embed(nn.Module):
         x = self.norm(look_up(self.table, ids)).astype(self.dtype)
         if self.config.embedding_scale:
             x = x * jnp.asarray(self.config.d_model**0.5, self.dtype)
-        return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
+        return laid_out(x, "batch", "act_length", "act_embed")
 
     def head(self) -> Head:
         """Return the pre-softmax map with this table."""

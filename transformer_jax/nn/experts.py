@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size, at_least_float32, on_cpu
-from transformer_jax.base.shares import on_each_device
+from transformer_jax.base.shares import joined, laid_out, on_each_device
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.feedforward import ACTIVATIONS, FeedForward
@@ -227,7 +227,7 @@ class Experts(nn.Module):
     ) -> Float[Array, "B T D"]:
         """Return the output; only `real` positions, which are not padding, count as load."""
         weights, chosen = self.router(x, real)
-        y = on_each_device(self._on_device, x, weights, chosen).reshape(x.shape)
+        y = joined(on_each_device(self._on_device, x, weights, chosen, positions=1), len(x), 1)
         return y if self.shared is None else y + self.shared(x, train)
 
     def _on_device(self, x: Array, weights: Array, chosen: Array) -> Array:
@@ -241,7 +241,7 @@ class Experts(nn.Module):
             hidden = self.activation.function(hidden)
         else:
             hidden *= self.activation.function(self.gate(rows, blocks.expert))
-        hidden = nn.with_logical_constraint(hidden, (None, None, "act_mlp"))
+        hidden = laid_out(hidden, None, None, "act_mlp")
         y = self.down(hidden, blocks.expert).reshape(-1, x.shape[-1])
         y = moved(y, blocks.slot, blocks.choice).reshape(*weights.shape, x.shape[-1])
         return (weights[..., None] * y).sum(-2).astype(self.dtype)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Bool, Float, on_cpu
+from transformer_jax.base.shares import laid_out
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
@@ -111,7 +112,7 @@ class FeedForward(nn.Module):
             else:
                 gates, linear = project_together(x, [gate, up])
                 hidden = activation.function(gates) * linear
-            hidden = nn.with_logical_constraint(hidden, ("batch", "length", "act_mlp"))
+            hidden = laid_out(hidden, "batch", "act_length", "act_mlp")
             return down(dropout(hidden, train))
 
         if self.chunks == 1 or x.shape[1] <= self.chunks:  # as in a decoding step

@@ -32,7 +32,7 @@ def _backward(given, slopes):
     def on_device(index, slopes):
         return sums_by_index(index.reshape(-1), slopes.reshape(-1, slopes.shape[-1]), len(table))
 
-    total = add_up(on_each_device(on_device, index, slopes))
+    total = add_up(on_each_device(on_device, index, slopes, positions=1))
     return total.astype(table.dtype), None
 
 

@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.arrays import Array, Float
-from transformer_jax.base.shares import ROWS, row_parts
+from transformer_jax.base.shares import POSITIONS, ROWS, parts_of, row_parts
 
 WIDEST = 4096  # elements of a vector that fit a program's registers
 _PROGRAMS = 528  # four for each multiprocessor of an H100
@@ -40,15 +40,17 @@ def gradients(
     otherwise. `interpret` runs the kernel on any machine, slowly.
     """
     on_device = functools.partial(_gradients, epsilon=epsilon, centred=centred, interpret=interpret)
-    if row_parts() == 1:
+    divided = parts_of(POSITIONS) > 1 and x.shape[1] % parts_of(POSITIONS) == 0
+    if row_parts() == 1 and not divided:
         return on_device(x, scale, slopes)
+    axes = (*ROWS, *POSITIONS) if divided else ROWS
 
     def on_each(x, scale, slopes):
         dx, *sums = on_device(x, scale, slopes)
-        return dx, *(jax.lax.psum(one, ROWS) for one in sums)
+        return dx, *(jax.lax.psum(one, axes) for one in sums)
 
-    rows, whole = PartitionSpec(ROWS), PartitionSpec()
-    specs = (rows, whole, rows), (rows, whole, whole)
+    own, whole = PartitionSpec(ROWS, POSITIONS if divided else None), PartitionSpec()
+    specs = (own, whole, own), (own, whole, whole)
     return jax.shard_map(on_each, in_specs=specs[0], out_specs=specs[1], check_vma=False)(
         x, scale, slopes
     )

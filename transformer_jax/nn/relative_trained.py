@@ -27,9 +27,10 @@ class Toeplitz(NoRelativePositions):
         def bias(
             view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
         ) -> Float[Array, "#B N T S"]:
+            (rows,) = view.tables
             return jnp.moveaxis(rows[_clipped(view, len(rows) // 2)], -1, 1)
 
-        return replace(view, bias=bias)
+        return replace(view, bias=bias, tables=(rows,))
 
     def rows(self, bidirectional: bool) -> Float[Array, "R N"]:
         """Return the bias at each distance j - i, in ascending order."""
@@ -93,11 +94,12 @@ class Shaw(NoRelativePositions):
         def bias(
             view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
         ) -> Float[Array, "B N T S"]:
+            (keys,) = view.tables
             index = _clipped(view, len(keys) // 2)[:, None]
             each = _product("BNTH,RH->BNTR", q, keys.astype(q.dtype))
             return jnp.take_along_axis(each, index, axis=-1) * scale
 
-        return replace(view, bias=bias)
+        return replace(view, bias=bias, tables=(keys,))
 
     def table(self, name: str, size: int) -> Float[Array, "R H"]:
         """Return a trained vector for each distance."""
@@ -147,6 +149,7 @@ class XLNet(NoRelativePositions):
         def bias(
             view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
         ) -> Float[Array, "B N T S"]:
+            u, w, kernel = view.tables
             q_sin, q_cos = (x[:, None] for x in _waves(view.q_pos, c.d_model))
             k_waves = jnp.concatenate(_waves(view.k_pos, c.d_model), -1)
             asked = q + w.astype(q.dtype)[None, :, None]
@@ -161,7 +164,7 @@ class XLNet(NoRelativePositions):
             content = _product("KGH,BKHS->BKGS", grouped, k)
             return (place + content.reshape(len(k), c.num_heads, 1, -1)) * scale
 
-        return replace(view, bias=bias)
+        return replace(view, bias=bias, tables=(u, w, kernel))
 
 
 def _clipped(view: View, reach: int) -> Int[Array, "#B T S"]:

@@ -33,6 +33,8 @@ class View:
     q_rank: Int[Array, "B T"] | None = None  # with order "ranked"
     k_rank: Int[Array, "B S"] | None = None
     visible: Bool[Array, "B T S"] | None = None
+    # What a relative scheme's bias reads, so that a kernel with a gradient of its own knows it.
+    tables: tuple[Array, ...] = ()
     order: Order = struct.field(pytree_node=False, default="all")
     window: int | None = struct.field(pytree_node=False, default=None)
     dilation: int = struct.field(pytree_node=False, default=1)
@@ -45,9 +47,10 @@ class View:
     # buckets are for them.
     bidirectional: bool = struct.field(pytree_node=False, default=True)
     # A relative scheme's rotation of queries and keys [B T N H] at the queries' positions; the term
-    # that it adds to scores, a function of a view, queries [B N T H], keys [B K H S] and the scale
-    # of their products, so that nothing is computed in vain; and the term that it adds to the
-    # values that weights [B N T S] gather in a view, which may cover only some of them.
+    # that it adds to scores, a function of a view with its tables, queries [B N T H], keys
+    # [B K H S] and the scale of their products, so that nothing is computed in vain; and the term
+    # that it adds to the values that weights [B N T S] gather in a view, which may cover only some
+    # of them.
     rotate: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
     bias: Callable[["View", Array, Array, float], Array] | None = struct.field(
         pytree_node=False, default=None

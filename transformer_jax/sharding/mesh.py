@@ -11,16 +11,16 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.base.shares import ROWS
+from transformer_jax.base.shares import POSITIONS, ROWS
 from transformer_jax.config import Experiment, MeshConfig
 from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
-AXES = (*ROWS, "tensor")
+AXES = (*ROWS, *POSITIONS, "tensor")
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
-    """Return the mesh data x fsdp x tensor over the given devices, by default all.
+    """Return the mesh of all AXES over the given devices, by default all.
 
     Raises:
       UserError: if the axes do not use all devices.
@@ -70,6 +70,7 @@ def check_mesh(
             f"config.training.accumulation_steps={slices}; "
             f"set it to {-(-data.rows_divisible_by // parts) * parts}"
         )
+    _check_positions(mesh, experiment)
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
@@ -81,6 +82,26 @@ def check_mesh(
         check_sizes(mesh, known, fields)
 
 
+def _check_positions(mesh: Mesh, experiment: Experiment) -> None:
+    """Check that a mesh divides heads and the positions of rows, where their number is known."""
+    model, data = experiment.model, experiment.data
+    parts = mesh.shape["ulysses"] * mesh.shape["tensor"]
+    for name, count in (("num_heads", model.num_heads), ("num_kv_heads", model.kv_heads)):
+        if mesh.shape["ulysses"] > 1 and count % parts:
+            raise UserError(
+                f"config.model.{name}: {count} heads cannot be divided among the {parts} devices "
+                f"of config.mesh.ulysses x tensor; choose a multiple of {parts}, or "
+                "config.mesh.context, which divides positions alone"
+            )
+    parts = math.prod(mesh.shape[axis] for axis in POSITIONS)
+    if data.batching == "pack" and data.max_length % parts:
+        raise UserError(
+            f"config.data.max_length={data.max_length}: rows of so many positions cannot be "
+            f"divided among the {parts} devices of config.mesh.context x ulysses; set it to "
+            f"{-(-data.max_length // parts) * parts}"
+        )
+
+
 def _row_parts(mesh: Mesh) -> int:
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
@@ -88,7 +109,7 @@ def _row_parts(mesh: Mesh) -> int:
 def row_share(mesh: Mesh) -> tuple[int, int]:
     """Return (index, count): a batch has `count` equal shares of rows; this process reads `index`.
 
-    Processes whose devices differ only along `tensor` read the same rows.
+    Processes whose devices do not differ along `data` and `fsdp` read the same rows.
 
     Raises:
       UserError: if the rows of this process are not such a share.

@@ -10,7 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.base.shares import ROWS
+from transformer_jax.base.shares import HEADS, POSITIONS, ROWS
 
 # Logical axis of a parameter or activation -> mesh axes. An axis that only one layer has, and that
 # no mesh divides, needs no rule: its name is None.
@@ -36,8 +36,10 @@ RULES = (
     ("layers", None),
     ("matrices", (*ROWS, "tensor")),
     ("length", None),
+    ("act_length", POSITIONS),
+    ("attended", "context"),
     ("act_embed", None),
-    ("act_heads", "tensor"),
+    ("act_heads", HEADS),
     ("act_mlp", "tensor"),
     ("act_vocab", "tensor"),
 )

@@ -138,7 +138,7 @@ def _cost(
     # On an accelerator: a CPU computes the loss in smaller chunks. Not on a GPU, where sums of a
     # table's gradients are products, too.
     tpu = AbstractDevice("TPU", num_cores=None, platform="tpu")
-    mesh = AbstractMesh((1,) * 3, AXES, (AxisType.Auto,) * 3, abstract_device=tpu)
+    mesh = AbstractMesh((1,) * len(AXES), AXES, (AxisType.Auto,) * len(AXES), abstract_device=tpu)
     with use_abstract_mesh(mesh):
         batch = _batch(build(model, *sizes, **promised(objective)), objective, shape)
         program = counting.program(step, nn.unbox(state), batch)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float, Int, on_cpu
-from transformer_jax.base.shares import add_up, on_each_device
+from transformer_jax.base.shares import add_up, joined, on_each_device
 from transformer_jax.data.batches.batch import Teacher
 from transformer_jax.nn.embedding import Head
 
@@ -121,7 +121,8 @@ def _fused(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Term
         chunks = _chunks(x, targets, weight, head.table.shape[0], *teacher)
         return jax.lax.scan(add, _zeros(x.dtype), chunks)[0]
 
-    return add_up(on_each_device(on_device, x, targets, weight, *(teacher or ())))
+    shares = on_each_device(on_device, x, targets, weight, *(teacher or ()), positions=2)
+    return add_up(shares)
 
 
 def _forward(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Terms):
@@ -155,10 +156,11 @@ def _forward(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Te
         total, dx = jax.lax.scan(add, start, chunks)
         return total, dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype)
 
-    total, dx = on_each_device(on_device, x, targets, weight, *(teacher or ()))
+    given = x, targets, weight, *(teacher or ())
+    total, dx = on_each_device(on_device, *given, positions=2)
     sums, da, dbias = add_up(total)
     da = jax.lax.optimization_barrier(da)  # or a single chunk's product would be transposed too
-    return sums, (dx.reshape(x.shape), Head(da.T.astype(head.table.dtype), dbias))
+    return sums, (joined(dx, len(x), 2), Head(da.T.astype(head.table.dtype), dbias))
 
 
 def _backward(terms, slopes, gradients: Sums):

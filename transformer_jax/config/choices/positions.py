@@ -60,8 +60,8 @@ def _check_rotation(model: Any, field: str) -> None:
 def _check_values(model: Any, field: str) -> None:
     check(
         model.attention == "dense",
-        "relative_positions='shaw_values': attention='fused' has no term for values; choose "
-        "'dense', or relative_positions='shaw'",
+        f"relative_positions='shaw_values': attention={model.attention!r} has no term for values; "
+        "choose 'dense', or relative_positions='shaw'",
     )
 
 

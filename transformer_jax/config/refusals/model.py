@@ -33,8 +33,8 @@ def check_model(model: Any) -> None:
     _check_scales(model)
     check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")
     _check_sizes(model)
-    if model.attention == "fused":
-        _check_fused(model)
+    if model.attention != "dense":
+        _check_kernel(model)
 
 
 def check_model_reads(model: Any) -> None:
@@ -97,15 +97,15 @@ def _check_sizes(model: Any) -> None:
         )
 
 
-def _check_fused(model: Any) -> None:
-    """Reject what fused attention does not support."""
+def _check_kernel(model: Any) -> None:
+    """Reject what attention that stores no weights does not support."""
     check(
         model.attention_dropout_rate == 0,
-        f"attention_dropout_rate={model.attention_dropout_rate}: attention='fused' has no "
-        "attention dropout; set it to 0 or choose 'dense'",
+        f"attention_dropout_rate={model.attention_dropout_rate}: attention={model.attention!r} has "
+        "no attention dropout; set it to 0 or choose 'dense'",
     )
     check(
-        model.key_size == model.value_size,
+        model.key_size == model.value_size or model.attention != "fused",
         f"v_head_dim={model.value_size}: attention='fused' needs it equal to "
         f"head_dim={model.key_size}; make them equal or choose 'dense'",
     )

@@ -56,7 +56,7 @@ def check_mesh(mesh: Any) -> None:
         )
     check(
         list(sizes.values()).count(-1) <= 1,
-        f"data={mesh.data}, fsdp={mesh.fsdp}, tensor={mesh.tensor}: only one may be -1",
+        ", ".join(f"{name}={size}" for name, size in sizes.items()) + ": only one may be -1",
     )
 
 

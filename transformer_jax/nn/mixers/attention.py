@@ -8,12 +8,12 @@ from transformer_jax.config.registry import pick
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import project_together
-from transformer_jax.nn.mixers import dense, fused
+from transformer_jax.nn.mixers import dense, fused, ring
 from transformer_jax.nn.mixers.heads import Heads, heads_first, normal
 from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.view import View
 
-KERNELS = {"dense": dense.mix, "fused": fused.mix}
+KERNELS = {"dense": dense.mix, "fused": fused.mix, "ring": ring.mix}
 # The factor of scores, from the size of a head.
 SCORE_SCALES: dict[str, Callable[[int], float]] = {
     "inverse_sqrt": lambda size: size**-0.5,
@@ -82,14 +82,17 @@ class Attention(Heads):
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
-        mixed, weights = self._mixed(q, memory, view, train)
+        mixed, weights = self._mixed(q, memory, view, train, whole=True)
         return self._joined(mixed), weights
 
     def _mixed(
-        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
-    ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool,
+        whole: bool = False,
+    ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:  # fmt: skip
         c = self.config
-        mix = pick(KERNELS, c.attention, "config.model.attention")
+        # Parts of a sequence that a kind of attention has cut are shorter than a ring's blocks.
+        kernel = "dense" if c.attention == "ring" and not whole else c.attention
+        mix = pick(KERNELS, kernel, "config.model.attention")
         scale = pick(SCORE_SCALES, c.score_scale, "config.model.score_scale")(c.key_size)
         scale /= c.attention_temperature
         return mix(q, *memory, view, lambda w: self.dropout(w, train), scale)

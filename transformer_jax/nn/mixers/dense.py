@@ -23,21 +23,49 @@ def mix(
     Query head i uses head i // (N / K) of keys and values. A query that sees nothing gets the mean
     of all values rather than NaN; such rows are padding, and nothing reads them.
     """
-    batch, heads, queries, size = q.shape
-    groups = batch, k.shape[1], heads // k.shape[1] * queries  # heads that share keys: more queries
-    wide = jnp.promote_types(q.dtype, jnp.float32)
-    scores = _scores(q.reshape(*groups, size), k).reshape(batch, heads, queries, -1)
-    scale = size**-0.5 if scale is None else scale
-    scores = scores * scale
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    products = scores(q, k) * scale
     if view.bias is not None:
-        scores = scores + view.bias(view, q, k, scale)
-    weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))
+        products = products + view.bias(view, q, k, scale)
+    lowest = jnp.finfo(jnp.promote_types(q.dtype, jnp.float32)).min
+    weights = jax.nn.softmax(jnp.where(view.mask(), products, lowest))
     kept = dropout(weights).astype(q.dtype)
-    mixed = _gathered(kept.reshape(*groups, -1), v).astype(q.dtype)
-    mixed = mixed.reshape(*q.shape[:3], -1)
+    mixed = gathered(kept, v).astype(q.dtype)
     if view.values is not None:
         mixed = mixed + view.values(view, kept).astype(mixed.dtype)
     return mixed, weights
+
+
+def scores(q: Float[Array, "B N T H"], k: Float[Array, "B K H S"]) -> Float[Array, "B N T S"]:
+    """Return q k, at least in float32."""
+    products = _scores(q.reshape(*_grouped(q, k), -1), k)
+    return products.reshape(*q.shape[:3], -1)
+
+
+def gathered(
+    weights: Float[Array, "B N T S"], v: Float[Array, "B K S Hv"]
+) -> Float[Array, "B N T Hv"]:
+    """Return weights v."""
+    mixed = _gathered(weights.reshape(*_grouped(weights, v), -1), v)
+    return mixed.reshape(*weights.shape[:3], -1)
+
+
+def gathered_slopes(
+    weights: Float[Array, "B N T S"], v: Float[Array, "B K S Hv"], slope: Float[Array, "B N T Hv"]
+) -> tuple[Float[Array, "B N T S"], Float[Array, "B K S Hv"]]:
+    """Return the gradients of `gathered` with respect to weights and values, given that of what it
+    returns.
+    """
+    groups = _grouped(weights, v)
+    operands = weights.reshape(*groups, -1), v
+    dweights, dv = _gathered_backward(operands, slope.reshape(*groups, -1))
+    return dweights.reshape(weights.shape), dv
+
+
+def _grouped(q: Array, k: Array) -> tuple[int, int, int]:
+    """Return the shape of queries whose heads share keys: as if they were more queries."""
+    batch, heads, queries, _ = q.shape
+    return batch, k.shape[1], heads // k.shape[1] * queries
 
 
 @jax.custom_vjp

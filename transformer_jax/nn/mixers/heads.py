@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float
+from transformer_jax.base.shares import laid_out
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.linear import Project, project_together
@@ -63,5 +64,5 @@ def normal(norm: nn.Module | None, x: Float[Array, "B T N H"]) -> Float[Array, "
 
 def heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:
     """Return heads in the layout that products read."""
-    x = nn.with_logical_constraint(x, ("batch", "length", "act_heads", "head_dim"))
+    x = laid_out(x, "batch", "attended", "act_heads", "head_dim")
     return x.swapaxes(1, 2)
