@@ -37,7 +37,8 @@ def test_only_meaningless_pairs_are_rejected():
         {"residual": "deep_norm", "initializer": "t5"},
         {"residual": "deep_norm", "initializer": "gpt2"},
         {"residual": "deep_norm", "initializer": "gpt2_zero"},
-        {"attention": "fused", "relative_positions": "shaw_values"},
+        *({"attention": kernel, "relative_positions": "shaw_values"}
+          for kernel in ("fused", "ring")),
         {"expert_scores": "sigmoid", "feed_forward_pattern": ("dense",)},
         {"positions": "learned", "layer_sharing": "universal"},
         {"positions": "none", "layer_sharing": "universal"},

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax.config import MeshConfig, ModelConfig
+from transformer_jax.experiments.collectives import collectives
 from transformer_jax.nn.mixers import dense, ring
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.view import cross_view, self_view
@@ -124,7 +126,7 @@ def test_half_of_the_work_is_left_to_each_device():
         return ring._exchange(x, 0), ring._exchange(ring._exchange(x, 0), 0, back=True)
 
     with jax.set_mesh(make_mesh(MeshConfig(1, context=count), jax.devices()[:count])):
-        spec = jax.sharding.PartitionSpec("context")
+        spec = PartitionSpec("context")
         mapped = jax.shard_map(
             parts, in_specs=spec, out_specs=spec, axis_names={"context"}, check_vma=False
         )
@@ -154,3 +156,22 @@ def test_a_bias_reads_only_the_tables_of_its_view(name):
 
     slopes = jax.grad(total)(looked.tables)
     assert all(float(jnp.abs(slope).max()) > 0 for slope in slopes)
+
+
+def test_a_ring_sends_each_part_to_all_others_but_one():
+    """Keys, values and the segments by which a mask knows them: n - 1 times a part of n."""
+
+    def gathered(q, k, v):
+        view = self_view(jnp.asarray(POS), jnp.asarray(SEG), "all")
+        return ring.mix(q, k, v, view, lambda weights: weights)[0]
+
+    mesh = make_mesh(MeshConfig(1, context=4), jax.devices()[:4])
+    queries, keys = (
+        NamedSharding(mesh, PartitionSpec(*[None] * axis, "context")) for axis in (2, 3)
+    )
+    with jax.set_mesh(mesh):
+        function = jax.jit(gathered, in_shardings=(queries, keys, queries), out_shardings=queries)
+        found = collectives(function.lower(Q, K, V).compile().as_text())
+    segments = BATCH * LENGTH * 8  # bytes
+    assert {each.kind for each in found} == {"collective-permute"}
+    assert sum(each.sent for each in found) == 3 / 4 * (K.nbytes + V.nbytes + segments)
