@@ -64,7 +64,8 @@ TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
     "sources": (sources.SOURCES, (DataConfig, "source"), (DataConfig,)),
     "augmentations": (sources.AUGMENTATIONS, (DataConfig, "augment"), (DataConfig,)),
     "searches": (searches.SEARCHES, (DecodingConfig, "search"), (DecodingConfig,)),
-    "schedules": (optimizers.SCHEDULES, (OptimizerConfig, "schedule"), ()),
+    "optimizers": (optimizers.OPTIMIZERS, (OptimizerConfig, "algorithm"), (OptimizerConfig,)),
+    "schedules": (optimizers.SCHEDULES, (OptimizerConfig, "schedule"), (OptimizerConfig,)),
 }  # fmt: skip
 SECTIONS = (
     ModelConfig,
@@ -72,6 +73,7 @@ SECTIONS = (
     SourceConfig,
     TokenizerConfig,
     DataConfig,
+    OptimizerConfig,
     DecodingConfig,
 )
 

@@ -168,6 +168,7 @@ TABLES = {
     (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",
     (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
+    (config.OptimizerConfig, "orthogonalization"): "training.muon.POLYNOMIALS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.CheckpointConfig, "best_by"): "config.metrics.VALIDATION",
     (config.ModelConfig, "stem"): "nn.stems.STEMS",

@@ -18,6 +18,7 @@ from tiny import RUN
 from transformer_jax.api import load
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, ObjectiveConfig, TrainingConfig
+from transformer_jax.config.choices.optimizers import OPTIMIZERS
 from transformer_jax.data import sources
 from transformer_jax.data.batches.batching import BatchSource
 from transformer_jax.data.codecs.pair import train_pair
@@ -160,6 +161,33 @@ def test_muon_and_averaged_parameters_resume_too(start):
     assert_same_run(one, other)
     means, rest = (saved(one)[1][name] for name in ("params", "training"))
     assert abs(means["embedding"]["table"] - rest["params"]["embedding"]["table"]).max() > 1e-4
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", [*OPTIMIZERS][2:])
+def test_every_optimizer_resumes(start, algorithm):
+    """In the middle of the steps after which SOAP and Shampoo compute their matrices again."""
+
+    def with_it(experiment):
+        every = 2 if "precondition_every" in OPTIMIZERS[algorithm].reads else 10
+        optimizer = dataclasses.replace(
+            experiment.optimizer, algorithm=algorithm, precondition_every=every
+        )
+        decoder = {"architecture": "decoder", "num_encoder_layers": 6, "dropout_rate": 0.0}
+        return dataclasses.replace(
+            experiment,
+            model=dataclasses.replace(experiment.model, **decoder),
+            objective=ObjectiveConfig("language_model", window=48),
+            optimizer=optimizer,
+        )
+
+    one, _ = start(algorithm, with_it(SIX))
+    start(f"{algorithm} in parts", with_it(THREE))
+    other, _ = start(f"{algorithm} in parts", with_it(SIX))
+    assert_same_run(one, other)
+    if OPTIMIZERS[algorithm].averages:
+        means, rest = (saved(one)[1][name] for name in ("params", "training"))
+        assert abs(means["embedding"]["table"] - rest["params"]["embedding"]["table"]).max() > 1e-4
 
 
 @pytest.mark.one_in(3)

@@ -42,14 +42,13 @@ from transformer_jax.training.cost import (
     active_parameters,
     longest_shape,
     parameters,
+    state_bytes,
     step_cost,
     step_of,
 )
 from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
-
-_STATE = 16  # bytes per parameter: itself, its gradient and Adam's two moments
 
 
 class Compiled(NamedTuple):
@@ -141,6 +140,11 @@ def report(
     )
     for what in cost.operations.missing:
         yield f"  not exact: {what}"
+    held, kept = state_bytes(experiment, sizes)
+    yield (
+        f"state: {gigabytes(held)} of parameters and gradients, and {gigabytes(kept)} that "
+        f"optimizer.algorithm={parts.short(experiment.optimizer.algorithm)!r} keeps beside them"
+    )
     mine = compile_step(experiment, jax.devices())
     kind = jax.devices()[0].device_kind
     yield f"this machine: {jax.device_count()} {kind}, {_described(mine)}"
@@ -152,8 +156,7 @@ def report(
         yield from (f"  {line}" for line in exchanged(mine.collectives))
     yield from _tpu_lines(experiment, libtpu, cost)
     if mine.collectives:
-        state = _STATE * _parameters(experiment, sizes)
-        yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, state)
+        yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, held + kept)
     else:
         yield from _gpu_lines(cost, whole)
 

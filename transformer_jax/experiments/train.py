@@ -40,7 +40,7 @@ from transformer_jax.sharding.processes import check_same, from_first, together
 from transformer_jax.training import selected, trackers
 from transformer_jax.training.logs import log_to
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
-from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.optimizer import averaged, make_optimizer
 from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.report import Report, log
@@ -154,8 +154,8 @@ def _train(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    tx, averaged = _optimizer(experiment.optimizer, model), config.ema_decay is not None
-    state = init_state(model, tx, experiment.seed, mesh, averaged)
+    tx, means = _optimizer(experiment.optimizer, model), averaged(experiment.optimizer, config)
+    state = init_state(model, tx, experiment.seed, mesh, means)
     selected.check(experiment, state.params)
     most = 1 if CHOICES.isdisjoint(prepared.objective.predicts) else max_labels(prepared.train)
     taught = None if experiment.data.teacher is None else prepared.objective
@@ -244,7 +244,9 @@ def _optimizer(config: OptimizerConfig, model: Model) -> Any:
 
 
 def _schedule(experiment: Experiment) -> Any:
-    return make_schedule(experiment.optimizer, experiment.model.d_model, experiment.training.steps)
+    optimizer, training = experiment.optimizer, experiment.training
+    width = experiment.model.d_model
+    return make_schedule(optimizer, width, training.steps, training.restarts)
 
 
 def _position(step: int, plan: Plan, noun: str) -> str:

@@ -147,8 +147,10 @@ def _jitted(
 
     frozen, roles = frozen_of(optimizer, model.config), roles_of(model)
 
-    def step(state: TrainState, batch: Batch, seed, numbers):
-        schedule = schedule_of(optimizer.schedule, model.config.d_model, *numbers)
+    def step(state: TrainState, batch: Batch, seed, numbers: tuple[Any, Any, Any]):
+        schedule = schedule_of(
+            optimizer, model.config.d_model, *numbers, restarts=training.restarts
+        )
         tx = make_optimizer(optimizer, schedule, roles, frozen)
         one = make_train_step(model, tx, training, seed, frozen)
         return several_steps(one, count)(state, batch)

@@ -23,6 +23,7 @@ from transformer_jax.training.adam import AdamState
 from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.moved import Reports, gauges, moved, reports, without_reports
 from transformer_jax.training.other_losses import LOSSES, OF_TOKENS
+from transformer_jax.training.schedule_free import mean_of
 from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
 
@@ -140,6 +141,8 @@ def make_train_step(
         if config.ema_decay is not None:
             average = _running_mean(state, new.params, config.ema_decay)
             new = replace(new, average=_kept(frozen, new.params, average))
+        elif state.average is not None:
+            new = replace(new, average=mean_of(new.params, new.opt_state))
         reported = reports(reported_grads, roles)
         measured = gauges(reported, roles)
         return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, measured, reported)

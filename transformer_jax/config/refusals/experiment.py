@@ -1,5 +1,6 @@
 """Validation across sections."""
 
+import itertools
 from typing import Any
 
 from transformer_jax.config.bounds import ELEMENTS, check, either
@@ -153,6 +154,17 @@ def _check_training(run: Any) -> None:
         or max(model.dropout_rate, model.attention_dropout_rate, model.activation_dropout_rate) > 0,
         f"training.r_drop={training.r_drop}: two passes without dropout are identical; "
         "raise model.dropout_rate or set it to None",
+    )
+    bounds = (0, *training.restarts, training.steps)
+    check(
+        all(one < other for one, other in itertools.pairwise(bounds)),
+        f"training.restarts={training.restarts}: must rise, from at least 1 to below "
+        f"training.steps={training.steps}",
+    )
+    check(
+        training.ema_decay is None or not run.optimizer.record.averages,
+        f"training.ema_decay={training.ema_decay}: optimizer.algorithm="
+        f"{run.optimizer.algorithm!r} averages its own steps; set it to None",
     )
     check(
         not run.profile.steps or run.profile.steps[0] <= training.steps,
