@@ -29,6 +29,7 @@ from transformer_jax.config.choices import (
     mixers,
     objectives,
     optimizers,
+    parametrizations,
     positions,
     searches,
     sources,
@@ -54,6 +55,9 @@ TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
         layers.FEED_FORWARDS, (ModelConfig, "feed_forward_pattern"), (ModelConfig,)
     ),
     "multi_tokens": (layers.MULTI_TOKENS, (ModelConfig, "multi_token"), (ModelConfig,)),
+    "parametrizations": (
+        parametrizations.PARAMETRIZATIONS, (ModelConfig, "parametrization"), (ModelConfig,)
+    ),
     "positions": (positions.POSITIONS, (ModelConfig, "positions"), ()),
     "relative_positions": (
         positions.RELATIVE_POSITIONS, (ModelConfig, "relative_positions"), (ModelConfig,)

@@ -197,6 +197,10 @@ MODEL_OF_SOUNDS = {
     "model.stem": "conv1d", "src.codec": "log_mel", "data.source": "wavs",
     "checkpoint.best_by": "wer", "tgt.codec": "characters",
 }  # fmt: skip
+WIDER = {
+    "model.parametrization": "completep", "model.residual": "pre_norm",
+    "optimizer.schedule": "constant", "optimizer.learning_rate": 0.001,
+}  # fmt: skip
 EXPERTS = {"model.feed_forward_pattern": ("experts",)}
 NEEDS = {
     "src.sample_rate": MODEL_OF_SOUNDS,
@@ -287,6 +291,9 @@ NEEDS = {
     "model.normalize_expert_weights": EXPERTS,
     "model.shared_experts": EXPERTS,
     "model.balancing_rate": EXPERTS,
+    "model.parametrization": WIDER,
+    "model.base_width": WIDER,
+    "model.base_depth": WIDER,
     "model.dilation": {"model.decoder_pattern": ("dilated",), "model.window": 4},
     "model.global_tokens": {"model.encoder_pattern": ("longformer",), "model.window": 4},
     "model.block_size": {"model.encoder_pattern": ("bigbird",)},
@@ -909,6 +916,19 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
          ["config.data.teacher='taught'", "'masked_lm' draws", "'language_model'", "to None"]),
         (INFILLING | {"objective.fim_rate": 0.5, "data.teacher": "taught"},
          ["config.data.teacher='taught'", "objective.fim_rate=0.5 draws", "set it to 0.0"]),
+        ({"model.base_width": 64}, ["config.model.base_width=64", "'standard'", "'mup'"]),
+        (WIDER | {"model.num_heads": 1, "model.base_width": 64},
+         ["config.model.base_width=64", "num_heads=1", "d_model=512"]),
+        (WIDER | {"model.residual": "post_norm"},
+         ["config.model.residual='post_norm'", "'completep'", "'pre_norm'"]),
+        (WIDER | {"model.decoder_pattern": ("linear",)},
+         ["config.model.parametrization='completep'", "'linear'", "'standard'"]),
+        (WIDER | {"optimizer.algorithm": "muon"},
+         ["config.optimizer.algorithm='muon'", "parametrization='completep'", "'adam' or"]),
+        (WIDER | {"optimizer.schedule": "paper", "optimizer.learning_rate": 1.0},
+         ["config.optimizer.schedule='paper'", "d_model", "'cosine'"]),
+        (MODEL_OF_LATENTS | {"model.parametrization": "mup"},
+         ["config.model.architecture='perceiver'", "'mup'", "'encoder_decoder'"]),
         ({"optimizer.b3": 0.5}, ["config.optimizer.b3=0.5", "algorithm='adam'", "'ademamix'"]),
         ({"optimizer.algorithm": "sgd", "optimizer.epsilon": 1e-8},
          ["config.optimizer.epsilon=1e-08", "algorithm='sgd'", "'adam' or 'muon'"]),

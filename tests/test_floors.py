@@ -222,6 +222,7 @@ def test_augmentations_match_the_tables():
 BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "condition": "models.diffusion_transformer",
+    "parametrization": "models.parametrization",
     "actions": "models.decision_transformer",
     "pixel_scale": "data.codecs.patches.train",
     "compute_dtype": "jnp.dtype",

@@ -196,12 +196,13 @@ def test_loops_shared_and_dropped_layers_and_muon_equal_one_device():
 @pytest.mark.parametrize("algorithm", [*OPTIMIZERS][2:])
 def test_every_optimizer_equals_one_device(algorithm):
     """Where rows and columns of kernels are on different devices; and its state is divided as the
-    parameters are.
+    parameters are. Kernels are square: SOAP's first products of others have no unique eigenvectors.
     """
-    changes = HALF | {"dropout_rate": 0.0}
+    changes = HALF | {"dropout_rate": 0.0, "head_dim": 2, "num_kv_heads": 8, "d_ff": 16}
     losses, state = run((1, 2, 4), algorithm=algorithm, **changes)
-    # A sign or an eigenvector may turn where a gradient is nearly zero.
-    np.testing.assert_allclose(losses, run((1, 1, 1), algorithm=algorithm, **changes)[0], rtol=1e-3)
+    expected = run((1, 1, 1), algorithm=algorithm, **changes)[0]
+    # Lion's signs turn where a mean is nearly zero.
+    np.testing.assert_allclose(losses, expected, rtol=1e-3 if algorithm == "lion" else 1e-4)
     assert losses[-1] < 0.95 * losses[0]
     divided = {
         axis

@@ -20,6 +20,7 @@ from transformer_jax.config.choices.optimizers import (
     check_optimizer_read,
     optimizer_record,
 )
+from transformer_jax.config.choices.parametrizations import PARAMETRIZATIONS, Parametrization
 from transformer_jax.config.choices.positions import POSITIONS
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.choices.searches import SEARCHES, Search
@@ -475,6 +476,15 @@ class ModelConfig(Section):
     initializer: Literal["xavier", "t5", "gpt2", "gpt2_zero"] = value(
         "xavier", neutral=("xavier", "t5", "gpt2", "gpt2_zero")
     )
+    # How initial values, learning rates and sums change with the size of a model, so that a rate
+    # found for a small one suits a large one. "standard": not. "mup": with its width, beside that
+    # of a base of d_model base_width with heads of the same size and all else in proportion (Yang
+    # et al. 2022, arXiv:2203.03466). "completep": with its depth too, beside base_depth layers in
+    # its deepest stack (Dey et al. 2025, arXiv:2505.01618). A model of the base's size is the same
+    # with each.
+    parametrization: Literal["standard", "mup", "completep"] = "standard"
+    base_width: int = number(256, 1, SIZE, of="parametrizations")
+    base_depth: int = number(2, 1, 1000, of="parametrizations")
     # of matrix products; params: float32
     compute_dtype: Literal["float32", "bfloat16"] = value(
         "float32", neutral=("float32", "bfloat16")
@@ -530,6 +540,21 @@ class ModelConfig(Section):
     def reads_by_cells(self) -> bool:
         """Whether the layers that read are recurrent ones without residual sub-layers."""
         return {*self.encoder_pattern} <= {*CELLS, *TWO_WAY}
+
+    @property
+    def widths(self) -> float:
+        """How many times the base's its width is, if the parametrization asks."""
+        return self.d_model / self.base_width if self._parametrized.widths else 1.0
+
+    @property
+    def depths(self) -> float:
+        """How many times the base's its depth is, if the parametrization asks."""
+        layers = max(getattr(self, f"num_{name}_layers") for name in self.stacks or ("encoder",))
+        return layers / self.base_depth if self._parametrized.depths else 1.0
+
+    @property
+    def _parametrized(self) -> Parametrization:
+        return PARAMETRIZATIONS[self.parametrization]
 
     @property
     def key_size(self) -> int:

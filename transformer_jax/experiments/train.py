@@ -30,7 +30,7 @@ from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.experiments.rollouts import Rollouts
 from transformer_jax.models import lora
-from transformer_jax.models.build import build_for, roles_of
+from transformer_jax.models.build import build_for, roles_of, widths_of
 from transformer_jax.models.model import Model
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.retention import warn_of_unnamed
@@ -240,7 +240,8 @@ def _follow(
 @lru_cache(maxsize=8)
 def _optimizer(config: OptimizerConfig, model: Model) -> Any:
     """Return an optimizer for its state, which is the same with any schedule."""
-    return make_optimizer(config, lambda _: 0.0, roles_of(model), frozen_of(config, model.config))
+    frozen = frozen_of(config, model.config)
+    return make_optimizer(config, lambda _: 0.0, roles_of(model), frozen, widths_of(model))
 
 
 def _schedule(experiment: Experiment) -> Any:

@@ -19,7 +19,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batches.batch import channels_of
 from transformer_jax.data.batches.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.models.build import abstract_params, build, promised, roles_of
+from transformer_jax.models.build import abstract_params, build, promised, roles_of, widths_of
 from transformer_jax.models.encoder import HEADS
 from transformer_jax.models.model import Model
 from transformer_jax.nn.roles import is_box, name_of
@@ -78,7 +78,7 @@ def step_of(
     built = build(model, *sizes, **promised(objective))
     frozen = frozen_of(optimizer, model)
     schedule = make_schedule(optimizer, model.d_model, training.steps, training.restarts)
-    tx = make_optimizer(optimizer, schedule, roles_of(built), frozen)
+    tx = make_optimizer(optimizer, schedule, roles_of(built), frozen, widths_of(built))
     state = abstract_state(built, tx, averaged(optimizer, training))
     return make_train_step(built, tx, training, seed, frozen), state
 

@@ -1,7 +1,7 @@
 """The optimizers, through optax: Adam with the paper's constants (section 5.3), and others."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import optax
 from transformer_jax.base.arrays import Array
 from transformer_jax.config import OptimizerConfig, TrainingConfig
 from transformer_jax.config.registry import pick
+from transformer_jax.models.parametrization import Widths
 from transformer_jax.nn.roles import Role, Roles, name_of
 from transformer_jax.training.adafactor import adafactor
 from transformer_jax.training.adam import adam
@@ -25,14 +26,19 @@ def make_optimizer(
     schedule: optax.Schedule,
     roles: Roles,
     frozen: Frozen | None = None,
+    widths: Widths | None = None,
 ) -> optax.GradientTransformation:
     """Return the optimizer: clipping, the algorithm and weight decay as configured, learning rate.
     The roles of parameters decide which of them decay, and which of them an optimizer of matrices
     moves.
 
-    Frozen parameters have no state here, and do not count in the clipped norm.
+    Frozen parameters have no state here, and do not count in the clipped norm. `widths` is what
+    the model's parametrization says of its size.
     """
     parts = [pick(ALGORITHMS, config.algorithm, "config.optimizer.algorithm")(config, roles)]
+    if widths is not None:
+        sized = optax.stateless(lambda updates, _: _by_name(updates, widths.rates))
+        parts = [optax.scale(widths.gradients), *parts, sized]
     if config.clip_norm is not None:
         parts.insert(0, optax.clip_by_global_norm(config.clip_norm))
     if config.weight_decay:
@@ -52,6 +58,10 @@ def make_optimizer(
 def averaged(config: OptimizerConfig, training: TrainingConfig) -> bool:
     """Return whether validation and saved models have a mean of the parameters."""
     return config.record.averages or training.ema_decay is not None
+
+
+def _by_name(updates: Any, factors: Mapping[str, float]) -> Any:
+    return jax.tree_util.tree_map_with_path(lambda path, x: factors[name_of(path)] * x, updates)
 
 
 def _scaled(updates: Any, config: OptimizerConfig) -> Any:

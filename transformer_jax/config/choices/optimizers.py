@@ -15,22 +15,25 @@ class Optimizer(Record):
       were refused have some.
     highest: what a peak of the learning rate must be below; more is a mistake.
     averages: whether it trains where no model is used, and its parameters for use are a mean.
+    entrywise: whether each number of a parameter moves by about the learning rate, as Adam's do,
+      whatever the sizes of the parameter and its gradient.
     """
 
     ignores: tuple[str, ...] = ()
     highest: float = 0.1
     averages: bool = False
+    entrywise: bool = False
 
 
 _ADAM = "b1", "b2", "epsilon"
 OPTIMIZERS = {
-    "adam": Optimizer(reads=_ADAM, ignores=("momentum", "update_rms")),
+    "adam": Optimizer(reads=_ADAM, entrywise=True, ignores=("momentum", "update_rms")),
     "muon": Optimizer(reads=(*_ADAM, "momentum", "update_rms", "orthogonalization")),
     "sgd": Optimizer(reads=("momentum",), highest=100.0),
-    "lion": Optimizer(reads=("b1", "b2")),
+    "lion": Optimizer(reads=("b1", "b2"), entrywise=True),
     "adafactor": Optimizer(),
-    "ademamix": Optimizer(reads=(*_ADAM, "b3", "slow_weight", "slow_warmup")),
-    "schedule_free": Optimizer(reads=_ADAM, averages=True),
+    "ademamix": Optimizer(reads=(*_ADAM, "b3", "slow_weight", "slow_warmup"), entrywise=True),
+    "schedule_free": Optimizer(reads=_ADAM, averages=True, entrywise=True),
     "shampoo": Optimizer(reads=(*_ADAM, "precondition_every")),
     "soap": Optimizer(reads=(*_ADAM, "precondition_every")),
 }

@@ -8,6 +8,7 @@ from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.config.choices.mixers import RANKED, ROWS, without_ranks
 from transformer_jax.config.choices.objectives import OBJECTIVES, check_word_labels
+from transformer_jax.config.choices.optimizers import OPTIMIZERS, SCHEDULES
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.searches import OF_VALUES
 from transformer_jax.config.choices.sources import SOURCES
@@ -35,6 +36,7 @@ def check_experiment(run: Any) -> None:
     if run.objective.parts:
         check_tasks(run)
     _check_search(run)
+    _check_parametrization(run)
     _check_training(run)
     _check_teacher(run)
     _check_checkpoints(run)
@@ -115,6 +117,25 @@ def _check_model(run: Any) -> None:
         model.position_limit is None or model.position_limit >= longest[1],
         f"model.max_positions={model.max_positions} is below {longest[0]}={longest[1]}"
         ": raise the former or lower the latter",
+    )
+
+
+def _check_parametrization(run: Any) -> None:
+    """Reject optimizers and schedules whose steps do not change with the width as assumed."""
+    has = f"model.parametrization={run.model.parametrization!r}"
+    if run.model.parametrization == "standard":
+        return
+    known = with_(OPTIMIZERS, entrywise=True)
+    check(
+        run.optimizer.record.entrywise,
+        f"optimizer.algorithm={run.optimizer.algorithm!r}: {has} assumes steps of one size for "
+        f"each number, as those of {either(known)}; choose one of these, or 'standard'",
+    )
+    schedule = SCHEDULES.get(run.optimizer.schedule)
+    check(
+        schedule is None or not schedule.factor,
+        f"optimizer.schedule={run.optimizer.schedule!r}: changes with d_model itself, and {has} "
+        f"does, too; choose {either(with_(SCHEDULES, factor=False))}",
     )
 
 
