@@ -23,7 +23,8 @@ EXPERIMENT = dataclasses.replace(
 BATCHES = widths.Batches(
     alone(random_store([(6, 7)] * 16), 16, 8, 8)._replace(src=None), (VOCAB, VOCAB)
 )
-MAPS = ("decoder/feed_forward/up", "decoder/feed_forward/down", "decoder/self_attention/output")
+MAPS = ("feed_forward/up", "feed_forward/down", "self_attention/output")
+STREAM = "stream after feed_forward"
 
 
 def slopes(model: ModelConfig, axis: str = "width", sizes=(32, 128)) -> dict[str, float]:
@@ -41,14 +42,14 @@ def slopes(model: ModelConfig, axis: str = "width", sizes=(32, 128)) -> dict[str
 
 def test_changes_do_not_grow_with_the_width_with_mup():
     found = slopes(WIDER)
-    assert found.keys() == {*MAPS, "decoder stream", "tokens logits"}
+    assert found.keys() == {*MAPS, STREAM, "stream after self_attention", "logits of tokens"}
     assert max(found.values()) < 0.25
 
 
 @pytest.mark.thorough
 def test_changes_grow_with_the_width_as_usual():
     found = slopes(MODEL)
-    assert min(found["decoder stream"], found[MAPS[1]]) > 0.4
+    assert min(found[STREAM], found[MAPS[1]]) > 0.4
 
 
 @pytest.mark.thorough
@@ -57,7 +58,7 @@ def test_a_planted_mistake_shows(missing, monkeypatch):
     """One factor of muP left out: the learning rate of maps, their initial values, the logits."""
     if missing == "logits":
         monkeypatch.setattr(core, "logits_factor", lambda config: 1.0)
-        shows = "tokens logits"
+        shows = "logits of tokens"
     else:
         known = parametrization._of
 
@@ -79,7 +80,7 @@ def test_changes_do_not_grow_with_the_depth_with_completep():
     deep = dataclasses.replace(wide, parametrization="completep", base_depth=2)
     found, others = (slopes(model, "depth", (2, 8)) for model in (deep, wide))
     assert max(found.values()) < 0.25
-    assert others["decoder stream"] > 0.25
+    assert others[STREAM] > 0.25
 
 
 def test_sizes_that_heads_do_not_divide_are_refused():
@@ -107,8 +108,8 @@ def test_the_command_prints_and_draws(tmp_path, capsys, monkeypatch):
     command = ["widths", f"--config={tmp_path}/config.py", "--steps=1"]
     assert dispatch([*command, "--widths=16,32", f"--plot={tmp_path}/x.svg"]) == 0
     printed = capsys.readouterr().out
-    assert "encoder/feed_forward/up" in printed
-    assert "tokens logits" in printed
+    assert "feed_forward/up" in printed
+    assert "logits of tokens" in printed
     assert (tmp_path / "x.svg").read_text().startswith("<?xml")
     for bad, message in (
         ("--widths=16", "two or more sizes"), ("--widths=a,b", "two or more"),

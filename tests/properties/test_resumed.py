@@ -137,6 +137,17 @@ def test_a_resumed_run_equals_an_uninterrupted_run(start, whole):
     assert "learning rate" not in log  # a constant one does not depend on the number of steps
 
 
+def test_a_paused_run_equals_an_uninterrupted_run(start, whole):
+    """And its learning rates are those of all steps."""
+    paused = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, pause=3))
+    workdir, outcome = start("paused", paused)
+    assert outcome == Outcome.FINISHED
+    assert saved(workdir)[0] == 3
+    assert "training.pause=3 reached" in workdir.log.read_text()
+    assert start("paused", SIX)[1] == Outcome.FINISHED
+    assert_same_run(workdir, whole)
+
+
 @pytest.mark.thorough
 def test_muon_and_averaged_parameters_resume_too(start):
     """A checkpoint contains momentum, the averages, which are its `params`, and what is averaged.

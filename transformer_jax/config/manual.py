@@ -1319,6 +1319,9 @@ class TrainingConfig(Section):
     # and ends at the next or at `steps`: to re-warm a run that continues (Gupta et al. 2023,
     # arXiv:2308.04014), set this to the number of updates it has made, and steps to more.
     restarts: tuple[int, ...] = value((), may_change=True)
+    # Stop after this update, and save; the same command without it, or with a later one, goes on
+    # as if the run had not stopped. The learning rate follows `steps`. None: do not.
+    pause: int | None = number(None, 1, STEPS, ", or None for no pause", may_change=True)
     # stop after so many minutes of training, resumed ones included
     max_minutes: float | None = above(None, 0, 10**7, ", or None for no limit", may_change=True)
     label_smoothing: float = rate(0.1)  # epsilon (paper 5.4)

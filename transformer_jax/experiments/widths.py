@@ -104,8 +104,9 @@ def changes(experiment: Experiment, batches: Batches, steps: int) -> Changes:
         return {name: _size(jnp.subtract(last[name], first[name])) for name in first}
 
     groups: dict[str, list[float]] = {}
-    for path, change in jax.device_get(measured(jax.random.key(experiment.seed))).items():
-        groups.setdefault(_what(path), []).append(float(change))
+    each = jax.device_get(measured(jax.random.key(experiment.seed)))
+    for name in sorted(each, key=lambda name: int(name.partition(" ")[0])):
+        groups.setdefault(name.partition(" ")[2], []).append(float(each[name]))
     return {name: float(np.mean(values)) for name, values in groups.items()}
 
 
@@ -135,28 +136,27 @@ def lines(axis: Axis, found: Mapping[int, Changes]) -> Iterator[str]:
 
 
 def _inside(model: Any, params: Any, batch: Batch) -> dict[str, Any]:
-    """Return the logits, and by their paths the outputs of maps and the stream."""
+    """Return the outputs of maps, the stream and the logits, by a number and what each is."""
+    found: list[tuple[str, Any]] = []
     streams = tuple(RESIDUALS.values())
 
-    def wanted(module: nn.Module, method: str) -> bool:
-        kind, name = (Project, "__call__") if isinstance(module, Project) else (streams, "write")
-        return isinstance(module, kind) and method == name
+    def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        result, module = call(*args, **kwargs), context.module
+        place = [part for part in module.path if not part.startswith("layer_")]
+        if isinstance(module, Project) and context.method_name == "__call__":
+            found.append(("/".join(place), result))
+        if isinstance(module, streams) and context.method_name == "write":
+            found.append((f"stream after {place[-1].removesuffix('_residual')}", result))
+        return result
 
-    outputs, kept = model.apply(
-        {"params": params}, batch, False, capture_intermediates=wanted, mutable=["intermediates"]
-    )
-    leaves = jax.tree_util.tree_leaves_with_path(kept["intermediates"])
-    inside = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-    known = {name: x.logits() for name, x in outputs.items() if hasattr(x, "logits")}
-    return inside | {f"{name} logits": x for name, x in known.items()}
+    with nn.intercept_methods(note):
+        outputs = model.outputs(params, batch, None)
+    found += [(f"logits of {name}", x.logits()) for name, x in outputs.items() if _maps(x)]
+    return {f"{number} {name}": x for number, (name, x) in enumerate(found)}
 
 
-def _what(path: str) -> str:
-    """Return what messages call an output, whatever layer it is in."""
-    parts = [part for part in path.split("/") if not part.startswith("layer_") and part != "0"]
-    if parts[-1] == "write":
-        return f"{parts[0]} stream"
-    return "/".join(part for part in parts if part != "__call__")
+def _maps(output: Any) -> bool:
+    return hasattr(output, "logits")
 
 
 def _size(x: Any) -> Any:

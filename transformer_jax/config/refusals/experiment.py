@@ -159,7 +159,8 @@ def _check_training(run: Any) -> None:
         f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
     )
     together, save = training.steps_per_execution, run.checkpoint.every_steps
-    for field, steps in (("training.steps", training.steps), ("checkpoint.every_steps", save)):
+    ends = {"training.steps": training.steps, "checkpoint.every_steps": save}
+    for field, steps in (ends | {"training.pause": training.pause or 0}).items():
         check(
             steps % together == 0,
             f"{field}={steps} is not a multiple of training.steps_per_execution={together}; "
