@@ -27,13 +27,14 @@ MAPS = ("feed_forward/up", "feed_forward/down", "self_attention/output")
 STREAM = "stream after feed_forward"
 
 
-def slopes(model: ModelConfig, axis: str = "width", sizes=(32, 128)) -> dict[str, float]:
-    found = {
-        size: widths.changes(
-            dataclasses.replace(EXPERIMENT, model=widths.resized(model, axis, size)), BATCHES, 4
-        )
-        for size in sizes
-    }
+def slopes(model: ModelConfig, axis: str = "width", sizes=(32, 128), rate=1e-2):
+    """Return by what power of the size the changes grow, as the command prints them."""
+    optimizer = dataclasses.replace(EXPERIMENT.optimizer, learning_rate=rate)
+    found = {}
+    for size in sizes:
+        resized = widths.resized(model, axis, size)
+        experiment = dataclasses.replace(EXPERIMENT, model=resized, optimizer=optimizer)
+        found[size] = widths.changes(experiment, BATCHES, 4)
     text = [*widths.lines(axis, found)]
     grown = widths.slopes(found)
     assert ["grows" in line for line in text[1:-1]] == [x > 0.25 for x in grown.values()]
@@ -75,12 +76,12 @@ def test_a_planted_mistake_shows(missing, monkeypatch):
 
 @pytest.mark.thorough
 def test_changes_do_not_grow_with_the_depth_with_completep():
-    """Where muP's do."""
+    """Where muP's do; at a rate at which the changes are small beside what they change."""
     wide = dataclasses.replace(MODEL, parametrization="mup", base_width=32)
     deep = dataclasses.replace(wide, parametrization="completep", base_depth=2)
-    found, others = (slopes(model, "depth", (2, 8)) for model in (deep, wide))
+    found, others = (slopes(model, "depth", (2, 8), 1e-3) for model in (deep, wide))
     assert max(found.values()) < 0.25
-    assert others[STREAM] > 0.25
+    assert others[STREAM] > 0.5
 
 
 def test_sizes_that_heads_do_not_divide_are_refused():

@@ -1345,6 +1345,11 @@ class TrainingConfig(Section):
     ema_decay: float | None = rate(None)
     # slices that a global batch is computed in, to save memory
     accumulation_steps: int = number(1, 1, SIZE)
+    # Measure the noise scale of gradients by how those of the slices differ, so accumulation_steps
+    # must be above 1: about the number of target tokens in a batch beyond which more of them save
+    # few updates (McCandlish et al. 2018, arXiv:1812.06162). metrics.jsonl has it, and `plan
+    # --noise-scale` says what it means for a batch.
+    noise_scale: bool = False
     # Updates in one call of the compiled program. A call costs some milliseconds, which is more
     # than an accelerator takes for an update of a small model. All batches need one shape, by
     # data.batching="pack" or data.num_buckets=1.

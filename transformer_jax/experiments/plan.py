@@ -50,6 +50,8 @@ from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
 
+_FAR = 4  # times the noise scale: fewer updates by less than a fifth, for five times the tokens
+
 
 class Compiled(NamedTuple):
     """The compiler's figures for one step on one device."""
@@ -119,9 +121,12 @@ def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compi
 
 
 def report(
-    experiment: Experiment, libtpu: str | None, rate: float | None, watts: float | None
-) -> Iterator[str]:
-    """Yield the lines of a plan; `rate`, in operations per second, and `watts` are per device."""
+    experiment: Experiment, libtpu: str | None, rate: float | None, watts: float | None,
+    noise_scale: float | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield the lines of a plan; `rate`, in operations per second, and `watts` are per device;
+    `noise_scale` is in target tokens.
+    """
     sizes, shape = expected_sizes(experiment), longest_shape(experiment)
     cost = step_cost(experiment, sizes, shape)
     per_step = cost.operations.products
@@ -134,6 +139,8 @@ def report(
     if not (shape.src_length and shape.tgt_length):
         sides = f"{shape.rows} x {max(shape.src_length, shape.tgt_length)}"
     yield f"batch: {sides} positions, the longest of its shapes"
+    if noise_scale is not None:
+        yield from _of_noise(experiment.data.tokens_per_batch, noise_scale)
     yield (
         f"operations: {per_step:.3g} per step in matrix products, {whole:.3g} in "
         f"{experiment.training.steps:,} steps"
@@ -159,6 +166,24 @@ def report(
         yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, held + kept)
     else:
         yield from _gpu_lines(cost, whole)
+
+
+def _of_noise(tokens: int, scale: float) -> Iterator[str]:
+    """Yield what batches of so many tokens cost at a noise scale (McCandlish et al. 2018,
+    arXiv:1812.06162, equation 2.11).
+    """
+    times = tokens / scale
+    yield (
+        f"batches of up to {tokens:,} target tokens are {times:.3g} x the noise scale: they take "
+        f"about {1 + 1 / times:.3g} x the updates of very large ones, and {1 + times:.3g} x the "
+        "tokens of very small ones"
+    )
+    if times > _FAR:
+        yield (
+            f"warning: config.data.tokens_per_batch={tokens} is far beyond the noise scale; "
+            f"{int(scale)} would take {2 / (1 + 1 / times):.2g} x the updates and "
+            f"{2 / (1 + times):.2g} x the tokens"
+        )
 
 
 def _parameters(experiment: Experiment, sizes: Sizes) -> int:

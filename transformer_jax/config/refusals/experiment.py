@@ -158,6 +158,11 @@ def _check_training(run: Any) -> None:
         f"training.accumulation_steps={training.accumulation_steps} does not divide "
         f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
     )
+    check(
+        training.accumulation_steps > 1 or not training.noise_scale,
+        "training.noise_scale=True: compares the slices of a batch, and "
+        f"training.accumulation_steps={training.accumulation_steps}; raise it, or set it to False",
+    )
     together, save = training.steps_per_execution, run.checkpoint.every_steps
     ends = {"training.steps": training.steps, "checkpoint.every_steps": save}
     for field, steps in (ends | {"training.pause": training.pause or 0}).items():
