@@ -31,7 +31,7 @@ OPTIMIZERS = {
     "muon": Optimizer(reads=(*_ADAM, "momentum", "update_rms", "orthogonalization")),
     "sgd": Optimizer(reads=("momentum",), highest=100.0),
     "lion": Optimizer(reads=("b1", "b2"), entrywise=True),
-    "adafactor": Optimizer(),
+    "adafactor": Optimizer(highest=1.0),
     "ademamix": Optimizer(reads=(*_ADAM, "b3", "slow_weight", "slow_warmup"), entrywise=True),
     "schedule_free": Optimizer(reads=_ADAM, averages=True, entrywise=True),
     "shampoo": Optimizer(reads=(*_ADAM, "precondition_every")),
