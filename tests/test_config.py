@@ -50,6 +50,7 @@ SPECIAL = {
     "training.accumulation_steps": 4,
     "training.steps_per_execution": 10,
     "training.restarts": (10, 20),
+    "model.base_width": 64,
     "training.noise_scale": True,
     "data.tokens_per_batch": 1 << 14,
     "profile.steps": (10, 15),

@@ -24,8 +24,8 @@ Train every combination of the values of some fields, each in its own work direc
   --grid 'optimizer.learning_rate=geomspace(1e-4,1e-2,5)'          5 geometrically spaced values
   --random 20 --grid 'optimizer.learning_rate=loguniform(1e-4,1e-2)' \\
     --grid 'model.dropout_rate=uniform(0,0.3)' --grid model.d_ff=256,512   20 random points
-  --halve 3 --random 27 --grid ...                all points train for a ninth or so of their
-    updates, the best third of them goes on to three times as many, and so on
+  --halve 3 --random 27 --grid ...                all points train for a 27th of their updates,
+    the best third of them goes on to three times as many, and so on
   --config=configs/table3.py --variants=all       every variant that the file lists
 
 Other --config.FIELD=VALUE apply to all points. With --jobs=N, the GPUs in CUDA_VISIBLE_DEVICES are

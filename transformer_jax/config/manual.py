@@ -1210,10 +1210,11 @@ class OptimizerConfig(Section):
     b2: float = rate(0.98, of="optimizers")
     # added to the root of the mean of squares
     epsilon: float = above(1e-9, 0, 1, of="optimizers")
-    # ademamix: decay of the slower mean, its weight beside the usual one, and the updates over
-    # which both rise to these; the paper has as many as training.steps.
-    b3: float = rate(0.9999, of="optimizers")
+    b3: float = rate(0.9999, of="optimizers")  # ademamix: decay of the slower mean
+    # ademamix: its weight beside the usual mean
     slow_weight: float = number(5.0, 0, 1000, of="optimizers")
+    # ademamix: updates over which b3 and slow_weight rise to these values; the paper has as many as
+    # training.steps
     slow_warmup: int = number(100_000, 1, STEPS, of="optimizers")
     # shampoo, soap: updates after which roots or eigenvectors are computed again
     precondition_every: int = number(10, 1, STEPS, of="optimizers")
