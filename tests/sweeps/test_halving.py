@@ -76,6 +76,7 @@ def test_the_best_third_goes_on_from_where_it_stopped(points, tmp_path):
     assert [point.starts for point in points] == ["0 "] * 5 + ["0 1 ", "0 1 3 ", "0 1 ", "0 "]
     assert account.rungs == [(9, "10"), (3, "30"), (1, "90")]
     assert account.updates == 6 * 10 + 2 * 30 + 90
+    assert halving.further(9, 3) == 3 + 1
     assert account.looks == 6 * 1 + 2 * 3 + 9
     first, best = account.lines(9)
     assert "9 to update 10, 3 to update 30, 1 to update 90; 210 of the 810 updates" in first
@@ -128,3 +129,11 @@ def test_what_cannot_be_halved_is_refused(points, count, factor, every, message)
     ]
     with pytest.raises(UserError, match=message):
         halving.check(some, factor)
+
+
+def test_points_that_may_end_before_a_rung_are_refused(points):
+    training = dataclasses.replace(points[0].experiment.training, early_stopping=3)
+    early = dataclasses.replace(points[0].experiment, training=training)
+    with pytest.raises(UserError, match=r"training.early_stopping=3: .* set it to None"):
+        halving.check([dataclasses.replace(points[0], experiment=early), *points[1:]], 3)
+    halving.check(points, 3)

@@ -64,14 +64,14 @@ def main(argv: Sequence[str]) -> int:
     _create(directory)
     code, said = 0, []
     if not arguments.table:
-        with progress(points, directory, arguments.evaluate) as watcher:
+        factor = arguments.halve
+        further = 0 if factor is None else halving.further(len(points), factor)
+        with progress(points, directory, arguments.evaluate, further) as watcher:
             common = directory, arguments.jobs
-            if arguments.halve is None:
+            if factor is None:
                 code = sweep.run(points, *common, arguments.evaluate, watcher)
             else:
-                code, account = halving.run(
-                    points, *common, arguments.halve, arguments.evaluate, watcher
-                )
+                code, account = halving.run(points, *common, factor, arguments.evaluate, watcher)
                 said = [*account.lines(len(points))]
     rows = table.tabulate(points, directory, arguments.evaluate, published)
     plot = arguments.plot if code != sweep.INTERRUPTED else None

@@ -55,9 +55,9 @@ def resized(model: ModelConfig, axis: Axis, size: int) -> ModelConfig:
       UserError: if it would not have whole heads.
     """
     if axis == "depth":
-        layers = {f"num_{name}_layers": size for name in model.stacks}
+        layers: dict[str, Any] = {f"num_{name}_layers": size for name in model.stacks}
         return dataclasses.replace(model, **layers)
-    fields = {"d_model": size}
+    fields: dict[str, Any] = {"d_model": size}
     for name in ("d_ff", "num_heads", "num_kv_heads"):
         value = getattr(model, name)
         if value is None or (name == "num_kv_heads" and value != model.num_heads):

@@ -64,9 +64,17 @@ def check(points: Sequence[Point], factor: int) -> None:
             "or leave it out"
         )
     for point in points:
-        ends = [_end(point, rung, factor, len(points)) for rung in range(_last(points, factor) + 1)]
+        training = point.experiment.training
+        for field in ("max_minutes", "early_stopping", "pause"):
+            if (value := getattr(training, field)) is not None:
+                raise UserError(
+                    f"training.{field}={value}: a point may end before its rung, and --halve="
+                    f"{factor} decides who goes on; set it to None"
+                )
+        rungs = range(_last(len(points), factor) + 1)
+        ends = [_end(point, rung, factor, len(points)) for rung in rungs]
         if len({*ends}) < len(ends):
-            training, every = point.experiment.training, point.experiment.evaluation.every_steps
+            every = point.experiment.evaluation.every_steps
             first = max(training.steps // factor ** (len(ends) - 1), 1)
             raise UserError(
                 f"evaluation.every_steps={every}: points are compared after about {first} of "
@@ -85,7 +93,7 @@ def run(
     record, alive, count = sweep.Record(directory), list(points), len(points)
     account = Account([], whole=sum(point.experiment.training.steps for point in points))
     reached = {point.name: 0 for point in points}
-    code, last = 0, _last(points, factor)
+    code, last = 0, _last(count, factor)
     for rung in range(last + 1):
         ends = {point.name: _end(point, rung, factor, count) for point in alive}
         if rung == last:
@@ -99,7 +107,10 @@ def run(
         reached |= ends
         steps = sorted({*ends.values()})
         account.rungs.append((len(alive), "-".join(map(str, (steps[0], *steps[1:][-1:])))))
-        ranked = [point for point in alive if _scores(point, ends[point.name])]
+        ranked = [
+            point for point in alive
+            if _scores(point, ends[point.name]) and record.code(point) != sweep.DIVERGED
+        ]  # fmt: skip
         ranked.sort(key=lambda point: _standing(point, ends[point.name]), reverse=True)
         alive = ranked[: max(len(alive) // factor, 1)]
         if not alive:
@@ -115,18 +126,20 @@ def run(
     return code, account
 
 
-def _last(points: Sequence[Point], factor: int) -> int:
-    """Return the number of the last rung, the first being 0."""
-    rung, left = 0, len(points)
-    while left >= factor:
-        rung, left = rung + 1, left // factor
-    return rung
+def further(count: int, factor: int) -> int:
+    """Return how many points go on in all rungs but the first together."""
+    return 0 if count < factor else count // factor + further(count // factor, factor)
+
+
+def _last(count: int, factor: int) -> int:
+    """Return the number of the last rung of so many points, the first being 0."""
+    return 0 if count < factor else 1 + _last(count // factor, factor)
 
 
 def _end(point: Point, rung: int, factor: int, count: int) -> int:
     """Return the update at which a rung of a point ends: of the last, that of its training."""
     steps, every = point.experiment.training.steps, point.experiment.evaluation.every_steps
-    share = factor ** (_last([point] * count, factor) - rung)
+    share = factor ** (_last(count, factor) - rung)
     return steps if share == 1 else min(math.ceil(steps / share / every) * every, steps)
 
 
