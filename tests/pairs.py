@@ -12,10 +12,11 @@ from transformer_jax.config.choices.positions import SCALED_BY_LENGTH
 
 HINTS = typing.get_type_hints(ModelConfig)
 # Tested elsewhere: non-Transformer architectures, which have few fields, in tests/oracle/cases.py;
-# stems, which read no pieces, and latents, which are not text positions, in tests/oracle/stems.py.
+# stems, which read no pieces, and latents, which are not text positions, in tests/oracle/stems.py;
+# what changes with the size alone, in tests/models/test_parametrization.py.
 NOT_HERE = (
     "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
-    "condition", "actions",
+    "condition", "actions", "parametrization",
 )  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
              "factorised_encoder", "autoencoder", "variational_autoencoder",

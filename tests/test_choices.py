@@ -29,6 +29,7 @@ from transformer_jax.config.choices import (
     mixers,
     objectives,
     optimizers,
+    parametrizations,
     positions,
     searches,
     sources,
@@ -54,6 +55,9 @@ TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
         layers.FEED_FORWARDS, (ModelConfig, "feed_forward_pattern"), (ModelConfig,)
     ),
     "multi_tokens": (layers.MULTI_TOKENS, (ModelConfig, "multi_token"), (ModelConfig,)),
+    "parametrizations": (
+        parametrizations.PARAMETRIZATIONS, (ModelConfig, "parametrization"), (ModelConfig,)
+    ),
     "positions": (positions.POSITIONS, (ModelConfig, "positions"), ()),
     "relative_positions": (
         positions.RELATIVE_POSITIONS, (ModelConfig, "relative_positions"), (ModelConfig,)
@@ -64,7 +68,8 @@ TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
     "sources": (sources.SOURCES, (DataConfig, "source"), (DataConfig,)),
     "augmentations": (sources.AUGMENTATIONS, (DataConfig, "augment"), (DataConfig,)),
     "searches": (searches.SEARCHES, (DecodingConfig, "search"), (DecodingConfig,)),
-    "schedules": (optimizers.SCHEDULES, (OptimizerConfig, "schedule"), ()),
+    "optimizers": (optimizers.OPTIMIZERS, (OptimizerConfig, "algorithm"), (OptimizerConfig,)),
+    "schedules": (optimizers.SCHEDULES, (OptimizerConfig, "schedule"), (OptimizerConfig,)),
 }  # fmt: skip
 SECTIONS = (
     ModelConfig,
@@ -72,6 +77,7 @@ SECTIONS = (
     SourceConfig,
     TokenizerConfig,
     DataConfig,
+    OptimizerConfig,
     DecodingConfig,
 )
 

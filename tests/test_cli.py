@@ -582,6 +582,7 @@ NAMES = [
 WITH_OVERRIDES = {
     "train", "demo", "evaluate", "generate", "translate", "serve", "plan", "sweep", "predict",
     "answer", "chat", "classify", "forecast", "tag", "transcribe", "draw", "teach",
+    "widths",
 }  # fmt: skip
 
 
@@ -593,7 +594,7 @@ def test_every_command_has_help(name, capsys):
     assert caught.value.code == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"usage: transformer-jax {name} [-h]")
-    without = name in ("plan", "config"), name.startswith("pictures")
+    without = name in ("plan", "config", "widths"), name.startswith("pictures")
     assert (
         {(True, False): "--config", (False, True): "codebook"}.get(without, "--workdir")
     ) in printed

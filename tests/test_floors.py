@@ -168,6 +168,7 @@ TABLES = {
     (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",
     (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
+    (config.OptimizerConfig, "orthogonalization"): "training.muon.POLYNOMIALS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.CheckpointConfig, "best_by"): "config.metrics.VALIDATION",
     (config.ModelConfig, "stem"): "nn.stems.STEMS",
@@ -221,6 +222,7 @@ def test_augmentations_match_the_tables():
 BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "condition": "models.diffusion_transformer",
+    "parametrization": "models.parametrization",
     "actions": "models.decision_transformer",
     "pixel_scale": "data.codecs.patches.train",
     "compute_dtype": "jnp.dtype",

@@ -31,6 +31,7 @@ import pathlib
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+import optax
 from transformer_jax.data.objectives import Translate
 from transformer_jax.nn.norm import standardised
 
@@ -60,6 +61,9 @@ beginnings = Beginnings()
 
 def triangle(peak, warmup, total, d_model):
     return lambda step: peak * (1 - jnp.abs(2 * step / 100 - 1))
+
+def signs(config, roles):
+    return optax.scale_by_sign()
 
 def no_norm(x):
     return x
@@ -102,6 +106,7 @@ def get_config():
     c.model.norm, c.model.biases, c.model.dropout_rate = "{file}:Centred", (), 0.0
     c.objective.name, c.objective.like = "{file}:beginnings", "translate"
     c.optimizer.schedule, c.optimizer.learning_rate = "{file}:triangle", 1e-2
+    c.optimizer.algorithm = "{file}:signs"
     c.tokenizer.vocab_size = 48
     c.data.source, c.data.source_language, c.data.target_language = "spelled_numbers", "de", "en"
     c.data.num_examples, c.data.max_number = (200, 4, 1), 1000
@@ -426,4 +431,4 @@ def test_config_round_trips_through_json(folder):
     experiment = parse(load_config(str(folder / "config.py")))
     assert from_json(to_json(experiment)) == experiment
     named = [path for path in TAKE_PARTS if ":" in str(value_at(experiment, path))]
-    assert named == ["model.norm", "objective.name", "optimizer.schedule"]
+    assert named == ["model.norm", "objective.name", "optimizer.algorithm", "optimizer.schedule"]

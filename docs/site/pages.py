@@ -24,8 +24,8 @@ COPIED = (
     "CONTRIBUTING.md", "CHANGELOG.md",
 )  # fmt: skip
 GUIDE = (
-    "data", "text", "modalities", "models", "own_parts", "decoding", "serving", "comparing",
-    "runs", "devices",
+    "data", "text", "modalities", "models", "optimizers", "own_parts", "decoding", "serving",
+    "comparing", "runs", "devices",
 )  # fmt: skip
 
 

@@ -25,11 +25,12 @@ from transformer_jax.config import (
     TrainingConfig,
 )
 from transformer_jax.config.choices.objectives import OBJECTIVES
+from transformer_jax.config.choices.optimizers import OPTIMIZERS
 from transformer_jax.data.batches.batch import Ragged
 from transformer_jax.data.batches.batching import PLANS, Shape
 from transformer_jax.data.store.token_store import TokenStore
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
-from transformer_jax.training.cost import longest_shape, roughly, step_cost
+from transformer_jax.training.cost import longest_shape, roughly, state_bytes, step_cost
 from transformer_jax.training.heartbeat import duration
 
 BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
@@ -211,6 +212,9 @@ def test_command(tmp_path, capsys):
     )
     assert f"parameters: {by_formula.parameters(model, 40, 40):,} with 40 pieces" in shown
     assert "batch: 8 x 16 source and 8 x 16 target" in shown
+    megabytes = 4e-6 * by_formula.parameters(model, 40, 40)
+    assert f"state: {2 * megabytes:.1f} MB of parameters and gradients, and " in shown
+    assert f" {2 * megabytes:.1f} MB that optimizer.algorithm='adam' keeps beside them" in shown
     assert "this machine: 1 cpu, peak" in shown
     whole = 1000 * by_formula.operations(model, 40, 8, 16, 16)
     cost = f"{duration(whole / 1e6)} at 1e+06 operations/s per device; {whole / 3.6e10:.2f} kWh at"
@@ -230,6 +234,23 @@ def test_a_language_model_has_no_source_positions():
     )  # fmt: skip
     _, batch, *_ = itertools.islice(report(experiment, None, None, None), 2)
     assert batch == "batch: 8 x 16 positions, the longest of its shapes"
+
+
+# Numbers that an optimizer keeps beside each of the parameters of a model, at least and at most.
+KEPT = {
+    "adam": (2, 2), "muon": (1, 2), "sgd": (1, 1), "lion": (1, 1), "adafactor": (0, 0.4),
+    "ademamix": (3, 3), "schedule_free": (3, 3), "shampoo": (2, 14), "soap": (2, 14),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", OPTIMIZERS)
+def test_what_an_optimizer_keeps_is_counted(word):
+    """Schedule-free: squares, an offset, and the mean."""
+    experiment = Experiment(model=MODEL, optimizer=OptimizerConfig(algorithm=word))
+    held, kept = state_bytes(experiment, (VOCAB, VOCAB))
+    assert held == 2 * 4 * by_formula.parameters(MODEL, VOCAB, VOCAB)
+    low, high = KEPT[word]
+    assert low - 0.01 <= 2 * kept / held <= high + 0.01
 
 
 @pytest.mark.one_in(2)

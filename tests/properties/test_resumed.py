@@ -18,6 +18,7 @@ from tiny import RUN
 from transformer_jax.api import load
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import Experiment, ObjectiveConfig, TrainingConfig
+from transformer_jax.config.choices.optimizers import OPTIMIZERS
 from transformer_jax.data import sources
 from transformer_jax.data.batches.batching import BatchSource
 from transformer_jax.data.codecs.pair import train_pair
@@ -136,6 +137,17 @@ def test_a_resumed_run_equals_an_uninterrupted_run(start, whole):
     assert "learning rate" not in log  # a constant one does not depend on the number of steps
 
 
+def test_a_paused_run_equals_an_uninterrupted_run(start, whole):
+    """And its learning rates are those of all steps."""
+    paused = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, pause=3))
+    workdir, outcome = start("paused", paused)
+    assert outcome == Outcome.FINISHED
+    assert saved(workdir)[0] == 3
+    assert "training.pause=3 reached" in workdir.log.read_text()
+    assert start("paused", SIX)[1] == Outcome.FINISHED
+    assert_same_run(workdir, whole)
+
+
 @pytest.mark.thorough
 def test_muon_and_averaged_parameters_resume_too(start):
     """A checkpoint contains momentum, the averages, which are its `params`, and what is averaged.
@@ -160,6 +172,33 @@ def test_muon_and_averaged_parameters_resume_too(start):
     assert_same_run(one, other)
     means, rest = (saved(one)[1][name] for name in ("params", "training"))
     assert abs(means["embedding"]["table"] - rest["params"]["embedding"]["table"]).max() > 1e-4
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", [*OPTIMIZERS][2:])
+def test_every_optimizer_resumes(start, algorithm):
+    """In the middle of the steps after which SOAP and Shampoo compute their matrices again."""
+
+    def with_it(experiment):
+        every = 2 if "precondition_every" in OPTIMIZERS[algorithm].reads else 10
+        optimizer = dataclasses.replace(
+            experiment.optimizer, algorithm=algorithm, precondition_every=every
+        )
+        decoder = {"architecture": "decoder", "num_encoder_layers": 6, "dropout_rate": 0.0}
+        return dataclasses.replace(
+            experiment,
+            model=dataclasses.replace(experiment.model, **decoder),
+            objective=ObjectiveConfig("language_model", window=48),
+            optimizer=optimizer,
+        )
+
+    one, _ = start(algorithm, with_it(SIX))
+    start(f"{algorithm} in parts", with_it(THREE))
+    other, _ = start(f"{algorithm} in parts", with_it(SIX))
+    assert_same_run(one, other)
+    if OPTIMIZERS[algorithm].averages:
+        means, rest = (saved(one)[1][name] for name in ("params", "training"))
+        assert abs(means["embedding"]["table"] - rest["params"]["embedding"]["table"]).max() > 1e-4
 
 
 @pytest.mark.one_in(3)

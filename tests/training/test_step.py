@@ -16,7 +16,7 @@ from tiny import MODEL, VOCAB, alone, for_model, random_params, random_store
 from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.models.build import build, roles_of
 from transformer_jax.sharding.mesh import AXES, make_mesh, place_batch
-from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.optimizer import ALGORITHMS, make_optimizer
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import jit_train_step, make_train_step
 
@@ -32,8 +32,10 @@ BOTH_SIDES = dataclasses.replace(MODEL, dropout_rate=0.0, biases=(), norm="rms_n
 SMALL = dataclasses.replace(BOTH_SIDES, architecture="decoder", num_encoder_layers=6)
 ROLES = roles_of(build(SMALL, VOCAB, VOCAB))
 OPTIMIZERS = {
-    "adam": make_optimizer(OptimizerConfig(), lambda _: 1e-2, ROLES),
-    "muon": make_optimizer(OptimizerConfig(algorithm="muon"), lambda _: 1e-2, ROLES),
+    **{
+        word: make_optimizer(OptimizerConfig(algorithm=word), lambda _: 1e-2, ROLES)
+        for word in ALGORITHMS
+    },
     "optax": optax.adam(1e-2),
 }
 TX = OPTIMIZERS["adam"]
@@ -154,6 +156,25 @@ def test_exponential_moving_average_of_parameters():
     assert bare.weights is bare.params
 
 
+def test_the_weights_of_schedule_free_are_the_mean_of_its_steps():
+    """Of which the first is the first mean; later ones are equally weighted, by the paper's x."""
+    tx, mesh = OPTIMIZERS["schedule_free"], mesh_of(1)
+    state = fresh_state(mesh, tx)
+    state = replace(state, average=state.params)
+    with jax.set_mesh(mesh):
+        step = program(SMALL, "schedule_free")
+        for number in range(3):
+            before, batch = state, placed(BATCHES[number], mesh)
+            state, _ = step(state, batch)
+            # z' = (y' - b1 x') / (1 - b1), and x' is as much nearer to it as one step is of all.
+            y, x = state.params["embedding"]["table"], state.weights["embedding"]["table"]
+            z = (y - 0.9 * x) / 0.1
+            expected = before.weights["embedding"]["table"]
+            expected = expected + (z - expected) / (number + 1)
+            np.testing.assert_allclose(x, expected, atol=2e-5)
+    assert float(jnp.abs(x - y).max()) > 1e-4
+
+
 def test_bfloat16_compute_keeps_float32_parameters_and_moments():
     """The first losses are nearly those of float32."""
     mesh, losses = mesh_of(1), {}
@@ -170,6 +191,7 @@ def test_bfloat16_compute_keeps_float32_parameters_and_moments():
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=1e-2)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_non_finite_updates_are_skipped(optimizer):
     """A non-finite gradient changes only the counters; a good one resets them."""

@@ -36,6 +36,7 @@ COMMANDS = {
     "train": "train a model, or resume its training, as train.py does",
     "transcribe": "write down the texts of new sounds",
     "translate": "translate text line by line",
+    "widths": "check whether a learning rate suits models of other sizes",
 }
 _PREDICT = ("answer", "classify", "forecast", "tag", "transcribe")  # predict, with the verb fixed
 

@@ -23,9 +23,13 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--rate", type=float, help="operations per second that a device reaches")
     parser.add_argument("--watts", type=float, help="power that a device draws meanwhile")
+    parser.add_argument(
+        "--noise-scale", type=float, metavar="TOKENS",
+        help="as a run with training.noise_scale=True measured it: what it means for the batch",
+    )  # fmt: skip
     arguments, overrides = parser.read(argv)
-    for name in ("rate", "watts"):
-        value = getattr(arguments, name)
+    for name in ("rate", "watts", "noise-scale"):
+        value = getattr(arguments, name.replace("-", "_"))
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name}={value:g}: must be above 0")
     if arguments.watts is not None and arguments.rate is None:
@@ -41,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.experiments.plan import report
 
-    for line in report(experiment, arguments.libtpu, arguments.rate, arguments.watts):
+    given = arguments.libtpu, arguments.rate, arguments.watts, arguments.noise_scale
+    for line in report(experiment, *given):
         print(line, flush=True)
     return 0

@@ -24,6 +24,8 @@ Train every combination of the values of some fields, each in its own work direc
   --grid 'optimizer.learning_rate=geomspace(1e-4,1e-2,5)'          5 geometrically spaced values
   --random 20 --grid 'optimizer.learning_rate=loguniform(1e-4,1e-2)' \\
     --grid 'model.dropout_rate=uniform(0,0.3)' --grid model.d_ff=256,512   20 random points
+  --halve 3 --random 27 --grid ...                all points train for a 27th of their updates,
+    the best third of them goes on to three times as many, and so on
   --config=configs/table3.py --variants=all       every variant that the file lists
 
 Other --config.FIELD=VALUE apply to all points. With --jobs=N, the GPUs in CUDA_VISIBLE_DEVICES are
@@ -39,6 +41,13 @@ def main(argv: Sequence[str]) -> int:
         return _table_of(directory, arguments, overrides)
     published = load_variants(arguments.config)
     points = _points(arguments, overrides, directory, list(published))
+    if arguments.halve is not None:
+        from transformer_jax.sweeps import halving
+
+        halving.check(points, arguments.halve)
+        if arguments.print_commands or arguments.dry_run:
+            raise UserError(f"--halve={arguments.halve}: which points go on shows as they train; "
+                            "leave out --dry-run and --print-commands")  # fmt: skip
     if arguments.print_commands:
         for point in points:
             programs = [point.train_command()]
@@ -50,16 +59,25 @@ def main(argv: Sequence[str]) -> int:
         return _dry_run(points, directory)
 
     from transformer_jax.cli.sweep_progress import progress
-    from transformer_jax.sweeps import sweep, table
+    from transformer_jax.sweeps import halving, sweep, table
 
     _create(directory)
-    code = 0
+    code, said = 0, []
     if not arguments.table:
-        with progress(points, directory, arguments.evaluate) as watcher:
-            code = sweep.run(points, directory, arguments.jobs, arguments.evaluate, watcher)
+        factor = arguments.halve
+        further = 0 if factor is None else halving.further(len(points), factor)
+        with progress(points, directory, arguments.evaluate, further) as watcher:
+            common = directory, arguments.jobs
+            if factor is None:
+                code = sweep.run(points, *common, arguments.evaluate, watcher)
+            else:
+                code, account = halving.run(points, *common, factor, arguments.evaluate, watcher)
+                said = [*account.lines(len(points))]
     rows = table.tabulate(points, directory, arguments.evaluate, published)
     plot = arguments.plot if code != sweep.INTERRUPTED else None
     _show(rows, directory, arguments.evaluate, plot)
+    for line in said:
+        print(line)
     return code
 
 
@@ -108,6 +126,9 @@ def _parser() -> Parser:
     add("--variants", metavar="A,B", help="variants of the config file, C-* or all")
     add("--random", type=int, metavar="N", help="N random points instead of all combinations")
     add("--random-seed", type=int, default=0, metavar="S", help="of the random points; default: 0")
+    add(
+        "--halve", type=int, metavar="N", help="stop all but the best of N points, in several steps"
+    )
     add("--jobs", type=int, default=1, metavar="N", help="points trained at a time; default: 1")
     add("--evaluate", metavar="SPLIT", choices=("train", "validation", "test"),
         help="score each point's default checkpoint on this split, as eval.py does")  # fmt: skip

@@ -23,12 +23,15 @@ _ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be 
 class Bars:
     """Progress: bars on a terminal, lines anywhere else."""
 
-    def __init__(self, bars: Progress, points: Sequence[Point], done: int, record: Record) -> None:
+    def __init__(
+        self, bars: Progress, points: Sequence[Point], done: int, record: Record, rungs: int = 0
+    ) -> None:
+        """`rungs` is how often points are trained beyond the first time."""
         self._bars, self._record = bars, record
-        self._ended, self._count = done, len(points)
+        self._ended, self._count = done, len(points) + rungs
         self._tasks: dict[str, TaskID] = {}
         self._said: dict[str, float] = {}  # when each running point last printed a line
-        self._all = bars.add_task("all points", total=len(points), completed=done, status="")
+        self._all = bars.add_task("all points", total=self._count, completed=done, status="")
         bars.console.print(f"{len(points)} points, {done} already finished")
 
     def started(self, point: Point, program: str) -> None:
@@ -75,8 +78,12 @@ class Bars:
 
 
 @contextmanager
-def progress(points: Sequence[Point], directory: Path, split: str | None) -> Iterator[Bars]:
-    """Show the progress of a sweep while it runs."""
+def progress(
+    points: Sequence[Point], directory: Path, split: str | None, rungs: int = 0
+) -> Iterator[Bars]:
+    """Show the progress of a sweep while it runs; `rungs` is how often points are trained beyond
+    the first time.
+    """
     record = Record(directory)
     done = sum(not record.due(point, split) for point in points)
     bars = Progress(
@@ -85,7 +92,7 @@ def progress(points: Sequence[Point], directory: Path, split: str | None) -> Ite
         transient=True, disable=not sys.stderr.isatty(),
     )  # fmt: skip
     with bars:
-        yield Bars(bars, points, done, record)
+        yield Bars(bars, points, done, record, rungs)
 
 
 def _place(point: Point) -> str:

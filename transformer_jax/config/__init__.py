@@ -29,7 +29,8 @@ from transformer_jax.config.metrics import average_count
 TAKE_PARTS = (
     "model.norm", "model.activation", "model.positions", "model.relative_positions",
     "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
-    "objective.reward", "optimizer.schedule", "evaluation.metrics", "data.environment",
+    "objective.reward", "optimizer.algorithm", "optimizer.schedule", "evaluation.metrics",
+    "data.environment",
 )  # fmt: skip
 
 __all__ = [

@@ -15,6 +15,12 @@ from transformer_jax.config.choices.chat import CHAT_TEMPLATES
 from transformer_jax.config.choices.codecs import CODECS, VECTORS, check_source_reads
 from transformer_jax.config.choices.mixers import CELLS, PLACES, TWO_WAY
 from transformer_jax.config.choices.objectives import OBJECTIVES, Objective
+from transformer_jax.config.choices.optimizers import (
+    Optimizer,
+    check_optimizer_read,
+    optimizer_record,
+)
+from transformer_jax.config.choices.parametrizations import PARAMETRIZATIONS, Parametrization
 from transformer_jax.config.choices.positions import POSITIONS
 from transformer_jax.config.choices.record import readers
 from transformer_jax.config.choices.searches import SEARCHES, Search
@@ -471,6 +477,15 @@ class ModelConfig(Section):
     initializer: Literal["xavier", "t5", "gpt2", "gpt2_zero"] = value(
         "xavier", neutral=("xavier", "t5", "gpt2", "gpt2_zero")
     )
+    # How initial values, learning rates and sums change with the size of a model, so that a rate
+    # found for a small one suits a large one. "standard": not. "mup": with its width, beside that
+    # of a base of d_model base_width with heads of the same size and all else in proportion (Yang
+    # et al. 2022, arXiv:2203.03466). "completep": with its depth too, beside base_depth layers in
+    # its deepest stack (Dey et al. 2025, arXiv:2505.01618). A model of the base's size is the same
+    # with each.
+    parametrization: Literal["standard", "mup", "completep"] = "standard"
+    base_width: int = number(256, 1, SIZE, of="parametrizations")
+    base_depth: int = number(2, 1, 1000, of="parametrizations")
     # of matrix products; params: float32
     compute_dtype: Literal["float32", "bfloat16"] = value(
         "float32", neutral=("float32", "bfloat16")
@@ -526,6 +541,21 @@ class ModelConfig(Section):
     def reads_by_cells(self) -> bool:
         """Whether the layers that read are recurrent ones without residual sub-layers."""
         return {*self.encoder_pattern} <= {*CELLS, *TWO_WAY}
+
+    @property
+    def widths(self) -> float:
+        """How many times the base's its width is, if the parametrization asks."""
+        return self.d_model / self.base_width if self._parametrized.widths else 1.0
+
+    @property
+    def depths(self) -> float:
+        """How many times the base's its depth is, if the parametrization asks."""
+        layers = max(getattr(self, f"num_{name}_layers") for name in self.stacks or ("encoder",))
+        return layers / self.base_depth if self._parametrized.depths else 1.0
+
+    @property
+    def _parametrized(self) -> Parametrization:
+        return PARAMETRIZATIONS[self.parametrization]
 
     @property
     def key_size(self) -> int:
@@ -1138,24 +1168,69 @@ class ObjectiveConfig(Section):
 
 @dataclass(frozen=True)
 class OptimizerConfig(Section):
-    """Adam (paper 5.3) or Muon, and the learning rate. The first update is step 1."""
+    """The optimizer and the learning rate. The first update is step 1."""
 
+    # "adam": Kingma and Ba 2015, arXiv:1412.6980; with weight_decay it is AdamW.
     # "muon": the kernels of linear maps are updated by their orthogonalised momentum, so that no
     # direction dominates (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/); Adam
     # updates the rest: embeddings, biases, norms, and whatever is not a linear map of a layer's
     # input, such as a cell's map of its state.
-    algorithm: Literal["adam", "muon"] = "adam"
-    momentum: float = rate(0.95)  # muon: decay of the sum of a kernel's past gradients
+    # "sgd": stochastic gradient descent with momentum, whose peaks are about 0.1 to 1.
+    # "lion": the sign of a mean of gradients, in half of Adam's memory; a 3 to 10 times lower peak
+    # and a higher weight_decay than Adam's suit it (Chen et al. 2023, arXiv:2302.06675).
+    # "adafactor": Adam without the mean, and with one number for each row and each column of a
+    # matrix in place of the squares, so almost without memory. Updates are relative to the size of
+    # parameters, and the peak about 0.01 (Shazeer and Stern 2018, arXiv:1804.04235).
+    # "ademamix": Adam with another, slower mean of gradients (Pagliardini et al. 2024,
+    # arXiv:2409.03137).
+    # "schedule_free": AdamW without momentum, whose steps are averaged, so that the rate need not
+    # decay; validation and saved models have the mean, and schedule="constant" suits it (Defazio et
+    # al. 2024, arXiv:2405.15682).
+    # "shampoo": the mean gradient of a kernel, scaled on both sides by the inverse fourth root of
+    # the mean of G G^T and of G^T G, with the norm of Adam's update (Gupta et al. 2018,
+    # arXiv:1802.09568; Anil et al. 2020, arXiv:2002.09018). Adam updates the rest, as with Muon.
+    # "soap": Adam in the eigenvectors of these two matrices (Vyas et al. 2024, arXiv:2409.11321);
+    # its first update only finds them. Adam updates the rest.
+    algorithm: Literal[
+        "adam", "muon", "sgd", "lion", "adafactor", "ademamix", "schedule_free", "shampoo", "soap"
+    ] = "adam"
+    # muon, sgd: decay of the sum of past gradients
+    momentum: float = rate(0.95, of="optimizers")
     # muon: root mean square of a kernel's update, in units of the learning rate; 0.2 is about that
     # of Adam's (Liu et al. 2025, arXiv:2502.16982).
-    update_rms: float = above(0.2, 0, 100)
-    b1: float = rate(0.9)  # Adam: decay of the mean of past gradients
-    b2: float = rate(0.98)  # Adam: decay of the mean of their squares
-    epsilon: float = above(1e-9, 0, 1)  # Adam: added to the root of that mean
+    update_rms: float = above(0.2, 0, 100, of="optimizers")
+    # muon: the polynomials that orthogonalise. "jordan": four times the same; singular values end
+    # between 0.7 and 1.2. "polar_express": five, each the best after those before it; singular
+    # values end nearer 1, from a smaller start (Amsel et al. 2025, arXiv:2505.16932).
+    orthogonalization: Literal["jordan", "polar_express"] = value("jordan", of="optimizers")
+    # All but sgd and adafactor: decay of the mean of past gradients. lion: its weight in an update;
+    # schedule_free: that of the mean of the steps, in the place where gradients are taken.
+    b1: float = rate(0.9, of="optimizers")
+    # Decay of the mean of their squares, or of their products with one another (shampoo, soap);
+    # lion: of the gradients' mean, for which its authors have 0.99.
+    b2: float = rate(0.98, of="optimizers")
+    # added to the root of the mean of squares
+    epsilon: float = above(1e-9, 0, 1, of="optimizers")
+    b3: float = rate(0.9999, of="optimizers")  # ademamix: decay of the slower mean
+    # ademamix: its weight beside the usual mean
+    slow_weight: float = number(5.0, 0, 1000, of="optimizers")
+    # ademamix: updates over which b3 and slow_weight rise to these values; the paper has as many as
+    # training.steps
+    slow_warmup: int = number(100_000, 1, STEPS, of="optimizers")
+    # shampoo, soap: updates after which roots or eigenvectors are computed again
+    precondition_every: int = number(10, 1, STEPS, of="optimizers")
     # "paper": learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5).
     # The others rise linearly to learning_rate in warmup_steps, then: "inverse_sqrt" decays with
     # step^-0.5; "linear" and "cosine" decay towards 0 after training.steps; "constant" stays.
-    schedule: Literal["paper", "inverse_sqrt", "linear", "cosine", "constant"] = "paper"
+    # "wsd": warm-up, stable, decay: stays, and decays linearly towards 0 in the last decay_share of
+    # the steps, so that a run can go on from before the decay (Hu et al. 2024, arXiv:2404.06395;
+    # Haegele et al. 2024, arXiv:2405.18392). "one_cycle" rises from learning_rate / 25 in
+    # warmup_steps and falls to nearly 0, each as half a cosine (Smith and Topin 2017,
+    # arXiv:1708.07120).
+    schedule: Literal[
+        "paper", "inverse_sqrt", "linear", "cosine", "constant", "wsd", "one_cycle"
+    ] = "paper"
+    decay_share: float = above(0.2, 0, 1, of="schedules")  # wsd
     learning_rate: float = above(1.0, 0, 100)  # a factor for "paper", else the peak
     warmup_steps: int = number(4000, 1, STEPS)  # updates over which the learning rate rises
     # largest norm of the gradient; None: no clipping
@@ -1178,6 +1253,14 @@ class OptimizerConfig(Section):
 
     def check_possible(self) -> None:
         check_optimizer(self)
+
+    def check_reads(self) -> None:
+        check_optimizer_read(self)
+
+    @property
+    def record(self) -> Optimizer:
+        """What is known about the algorithm."""
+        return optimizer_record(self.algorithm)
 
     @property
     def factors(self) -> list[tuple[str, float]]:
@@ -1234,6 +1317,13 @@ class TrainingConfig(Section):
     """How long to train, and on which loss."""
 
     steps: int = number(100_000, 1, STEPS, may_change=True)  # updates
+    # Updates after each of which the schedule of the learning rate begins again, with its warm-up,
+    # and ends at the next or at `steps`: to re-warm a run that continues (Gupta et al. 2023,
+    # arXiv:2308.04014), set this to the number of updates it has made, and steps to more.
+    restarts: tuple[int, ...] = value((), may_change=True)
+    # Stop after this update, and save; the same command without it, or with a later one, goes on
+    # as if the run had not stopped. The learning rate follows `steps`. None: do not.
+    pause: int | None = number(None, 1, STEPS, ", or None for no pause", may_change=True)
     # stop after so many minutes of training, resumed ones included
     max_minutes: float | None = above(None, 0, 10**7, ", or None for no limit", may_change=True)
     label_smoothing: float = rate(0.1)  # epsilon (paper 5.4)
@@ -1257,6 +1347,11 @@ class TrainingConfig(Section):
     ema_decay: float | None = rate(None)
     # slices that a global batch is computed in, to save memory
     accumulation_steps: int = number(1, 1, SIZE)
+    # Measure the noise scale of gradients by how those of the slices differ, so accumulation_steps
+    # must be above 1: about the number of target tokens in a batch beyond which more of them save
+    # few updates (McCandlish et al. 2018, arXiv:1812.06162). metrics.jsonl has it, and `plan
+    # --noise-scale` says what it means for a batch.
+    noise_scale: bool = False
     # Updates in one call of the compiled program. A call costs some milliseconds, which is more
     # than an accelerator takes for an update of a small model. All batches need one shape, by
     # data.batching="pack" or data.num_buckets=1.

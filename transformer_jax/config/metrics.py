@@ -128,6 +128,14 @@ ROLLOUTS = {
     "cut_answers": "answers cut off",
 }
 
+# Of training.noise_scale, by their names in metrics.jsonl: the titles of their curves. The last is
+# the first over the second: means of both over the steps of a row.
+NOISE = {
+    "gradient_noise": "variance of a token's gradient",
+    "gradient_signal": "squared length of the true gradient",
+    "noise_scale": "noise scale of the gradient, target tokens",
+}
+
 
 def average_count(checkpoint: str) -> int | None:
     """Return the N of the checkpoint name "average:N", or None for best, last and a step.

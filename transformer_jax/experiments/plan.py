@@ -42,6 +42,7 @@ from transformer_jax.training.cost import (
     active_parameters,
     longest_shape,
     parameters,
+    state_bytes,
     step_cost,
     step_of,
 )
@@ -49,7 +50,7 @@ from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
 
-_STATE = 16  # bytes per parameter: itself, its gradient and Adam's two moments
+_FAR = 4  # times the noise scale: fewer updates by less than a fifth, for five times the tokens
 
 
 class Compiled(NamedTuple):
@@ -120,9 +121,12 @@ def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compi
 
 
 def report(
-    experiment: Experiment, libtpu: str | None, rate: float | None, watts: float | None
-) -> Iterator[str]:
-    """Yield the lines of a plan; `rate`, in operations per second, and `watts` are per device."""
+    experiment: Experiment, libtpu: str | None, rate: float | None, watts: float | None,
+    noise_scale: float | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield the lines of a plan; `rate`, in operations per second, and `watts` are per device;
+    `noise_scale` is in target tokens.
+    """
     sizes, shape = expected_sizes(experiment), longest_shape(experiment)
     cost = step_cost(experiment, sizes, shape)
     per_step = cost.operations.products
@@ -135,12 +139,19 @@ def report(
     if not (shape.src_length and shape.tgt_length):
         sides = f"{shape.rows} x {max(shape.src_length, shape.tgt_length)}"
     yield f"batch: {sides} positions, the longest of its shapes"
+    if noise_scale is not None:
+        yield from _of_noise(experiment.data.tokens_per_batch, noise_scale)
     yield (
         f"operations: {per_step:.3g} per step in matrix products, {whole:.3g} in "
         f"{experiment.training.steps:,} steps"
     )
     for what in cost.operations.missing:
         yield f"  not exact: {what}"
+    held, kept = state_bytes(experiment, sizes)
+    yield (
+        f"state: {gigabytes(held)} of parameters and gradients, and {gigabytes(kept)} that "
+        f"optimizer.algorithm={parts.short(experiment.optimizer.algorithm)!r} keeps beside them"
+    )
     mine = compile_step(experiment, jax.devices())
     kind = jax.devices()[0].device_kind
     yield f"this machine: {jax.device_count()} {kind}, {_described(mine)}"
@@ -152,10 +163,27 @@ def report(
         yield from (f"  {line}" for line in exchanged(mine.collectives))
     yield from _tpu_lines(experiment, libtpu, cost)
     if mine.collectives:
-        state = _STATE * _parameters(experiment, sizes)
-        yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, state)
+        yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, held + kept)
     else:
         yield from _gpu_lines(cost, whole)
+
+
+def _of_noise(tokens: int, scale: float) -> Iterator[str]:
+    """Yield what batches of so many tokens cost at a noise scale (McCandlish et al. 2018,
+    arXiv:1812.06162, equation 2.11).
+    """
+    times = tokens / scale
+    yield (
+        f"batches of up to {tokens:,} target tokens are {times:.3g} x the noise scale: they take "
+        f"about {1 + 1 / times:.3g} x the updates of very large ones, and {1 + times:.3g} x the "
+        "tokens of very small ones"
+    )
+    if times > _FAR:
+        yield (
+            f"warning: config.data.tokens_per_batch={tokens} is far beyond the noise scale; "
+            f"{int(scale)} would take {2 / (1 + 1 / times):.2g} x the updates and "
+            f"{2 / (1 + times):.2g} x the tokens"
+        )
 
 
 def _parameters(experiment: Experiment, sizes: Sizes) -> int:

@@ -31,7 +31,7 @@ from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.experiments.rollouts import Rollouts
 from transformer_jax.models import lora
-from transformer_jax.models.build import build_for, roles_of
+from transformer_jax.models.build import build_for, roles_of, widths_of
 from transformer_jax.models.model import Model
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.retention import warn_of_unnamed
@@ -41,7 +41,7 @@ from transformer_jax.sharding.processes import check_same, from_first, together
 from transformer_jax.training import selected, trackers
 from transformer_jax.training.logs import log_to
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
-from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.optimizer import averaged, make_optimizer
 from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.report import Report, log
@@ -155,8 +155,8 @@ def _train(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    tx, averaged = _optimizer(experiment.optimizer, model), config.ema_decay is not None
-    state = init_state(model, tx, experiment.seed, mesh, averaged)
+    tx, means = _optimizer(experiment.optimizer, model), averaged(experiment.optimizer, config)
+    state = init_state(model, tx, experiment.seed, mesh, means)
     selected.check(experiment, state.params)
     most = 1 if CHOICES.isdisjoint(prepared.objective.predicts) else max_labels(prepared.train)
     taught = None if experiment.data.teacher is None else prepared.objective
@@ -241,11 +241,14 @@ def _follow(
 @lru_cache(maxsize=8)
 def _optimizer(config: OptimizerConfig, model: Model) -> Any:
     """Return an optimizer for its state, which is the same with any schedule."""
-    return make_optimizer(config, lambda _: 0.0, roles_of(model), frozen_of(config, model.config))
+    frozen = frozen_of(config, model.config)
+    return make_optimizer(config, lambda _: 0.0, roles_of(model), frozen, widths_of(model))
 
 
 def _schedule(experiment: Experiment) -> Any:
-    return make_schedule(experiment.optimizer, experiment.model.d_model, experiment.training.steps)
+    optimizer, training = experiment.optimizer, experiment.training
+    width = experiment.model.d_model
+    return make_schedule(optimizer, width, training.steps, training.restarts)
 
 
 def _position(step: int, plan: Plan, noun: str) -> str:

@@ -24,6 +24,7 @@ from transformer_jax.models.factorised_encoder import FactorisedEncoder
 from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
+from transformer_jax.models.parametrization import Widths, resized, widths_in
 from transformer_jax.models.perceiver import Perceiver
 from transformer_jax.models.prefix_decoder import PrefixDecoder
 from transformer_jax.models.recurrent import RecurrentTranslator
@@ -97,7 +98,7 @@ def init_params(model: Model, key: jax.Array) -> Any:
     """Return fresh float32 parameters, in boxes (`flax.linen.unbox`) with axes and roles."""
     example = jax.tree.map(jnp.asarray, model.example())
     params = model.init(key, example, train=False)["params"]
-    return restarted(model.config, params, key)
+    return resized(model.config, restarted(model.config, params, key))
 
 
 @functools.lru_cache(maxsize=16)
@@ -111,3 +112,8 @@ def roles_of(model: Model) -> Roles:
     checkpoints, and what optimizers see, from which frozen parameters may be missing.
     """
     return roles_in(abstract_params(model))
+
+
+def widths_of(model: Model) -> Widths | None:
+    """Return what an optimizer is to know of a model's size, by its parametrization."""
+    return widths_in(model.config, abstract_params(model))

@@ -14,6 +14,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
+from transformer_jax.models.parametrization import logits_factor
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.embedding import Embed, Head, LogitsBias, Shortlist
 from transformer_jax.nn.roles import EMBEDDING, Role
@@ -54,6 +55,8 @@ class Core(nn.Module):
         """Return the prediction of the next token from hidden states."""
         if self.config.logits_scale:
             x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
+        if (factor := logits_factor(self.config)) != 1:
+            x = x * jnp.asarray(factor, x.dtype)
         return Output(x, self.head())
 
     def head(self) -> Head:

@@ -48,7 +48,8 @@ class PostNorm(nn.Module):
 class PreNorm(PostNorm):
     """x + dropout(y) with y = sublayer(norm(x)) (Xiong et al. 2020, arXiv:2002.04745).
 
-    Nothing normalises the stream itself, so the stack ends with a final norm.
+    Nothing normalises the stream itself, so the stack ends with a final norm. With
+    `parametrization="completep"`, y is divided by how many times the base's its depth is.
     """
 
     needs_final_norm: ClassVar[bool] = True
@@ -60,7 +61,10 @@ class PreNorm(PostNorm):
     def write(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], train: bool
     ) -> Float[Array, "B T D"]:
-        return x + Dropout(self.config.dropout_rate)(y, train)
+        y = Dropout(self.config.dropout_rate)(y, train)
+        if (depths := self.config.depths) != 1:
+            y = y * jnp.asarray(1 / depths, y.dtype)
+        return x + y
 
 
 class ReorderedNorm(PostNorm):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config.metrics import GAUGES, ROLLOUTS, VALIDATION
+from transformer_jax.config.metrics import GAUGES, NOISE, ROLLOUTS, VALIDATION
 from transformer_jax.plots.picture import save
 
 # Keys are the columns that reports.curves.curves returns.
@@ -14,6 +14,7 @@ TITLES = {
     "accuracy": "training accuracy",
     "grad_norm": "gradient norm",
     **{name: gauge.title for name, gauge in GAUGES.items()},
+    **NOISE,
     **ROLLOUTS,
     "learning_rate": "learning rate",
     "validation_loss": "validation loss",

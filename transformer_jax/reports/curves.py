@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.config.metrics import GAUGES, ROLLOUTS, VALIDATION
+from transformer_jax.config.metrics import GAUGES, NOISE, ROLLOUTS, VALIDATION
 from transformer_jax.runs.workdir import minutes_of
 
 Rows = list[dict[str, Any]]
@@ -24,7 +24,7 @@ def curves(metrics: Rows, timings: Rows, most: int = 1000) -> dict[str, Any]:
 
     return {
         "train": columns(
-            metrics, "loss", "nll", "accuracy", "grad_norm", *GAUGES, *ROLLOUTS,
+            metrics, "loss", "nll", "accuracy", "grad_norm", *GAUGES, *NOISE, *ROLLOUTS,
             "learning_rate"
         ),
         "validation": columns(

@@ -96,7 +96,7 @@ def param_shardings(boxed: Any, mesh: Mesh) -> Any:
     Raises:
       UserError: if the mesh does not divide a parameter, or has no rule for one of its axes.
     """
-    boxed = jax.tree.map(_without_empty, boxed, is_leaf=_is_box)
+    boxed = jax.tree.map(_without_others, boxed, is_leaf=_is_box)
     for leaf in jax.tree.leaves(boxed, is_leaf=_is_box):
         if _is_box(leaf):
             named = dict(zip(leaf.names, leaf.value.shape, strict=True))
@@ -120,9 +120,13 @@ def bytes_per_device(boxed: Any, mesh: Mesh) -> int:
     )
 
 
-def _without_empty(leaf: Any) -> Any:
-    """Remove the box of optimizer state that exists only for other parameters."""
-    return leaf.value if _is_box(leaf) and not jax.tree.leaves(leaf.value) else leaf
+def _without_others(leaf: Any) -> Any:
+    """Remove the box of optimizer state that exists only for other parameters, or has other axes:
+    an optimizer of one's own need not know of boxes, and then every device has all of it.
+    """
+    if not _is_box(leaf) or [x.ndim for x in jax.tree.leaves(leaf.value)] == [len(leaf.names)]:
+        return leaf
+    return leaf.value
 
 
 def _is_box(leaf: Any) -> bool:

@@ -35,7 +35,7 @@ def adam(b1: float, b2: float, epsilon: float) -> optax.GradientTransformationEx
         updates = jax.tree.map(lambda x: jnp.where(finite, x, 0), updates)
 
         def moment(decay: float, old: Any, new: Any) -> Any:
-            n = (1 - decay ** steps.astype(jnp.float32)) / (1 - decay)
+            n = (1 - decay ** steps.astype(float)) / (1 - decay)
             n, weight = jnp.where(finite, n, 1), jnp.where(finite, n - 1, 1)
             # XLA computes an expression that ends in a division once, in place. It would recompute
             # a sum of products for the update below, which then has to read a copy of the old.

@@ -19,12 +19,12 @@ from transformer_jax.config import (
 from transformer_jax.data.batches.batch import channels_of
 from transformer_jax.data.batches.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.models.build import abstract_params, build, promised, roles_of
+from transformer_jax.models.build import abstract_params, build, promised, roles_of, widths_of
 from transformer_jax.models.encoder import HEADS
 from transformer_jax.models.model import Model
 from transformer_jax.nn.roles import is_box, name_of
 from transformer_jax.sharding.mesh import AXES, make_mesh
-from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.optimizer import averaged, make_optimizer
 from transformer_jax.training.programs import abstract_batch
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.selected import frozen_of
@@ -77,10 +77,23 @@ def step_of(
     """Return the train step, and the shapes and logical axes of its state."""
     built = build(model, *sizes, **promised(objective))
     frozen = frozen_of(optimizer, model)
-    schedule = make_schedule(optimizer, model.d_model, training.steps)
-    tx = make_optimizer(optimizer, schedule, roles_of(built), frozen)
-    state = abstract_state(built, tx, training.ema_decay is not None)
+    schedule = make_schedule(optimizer, model.d_model, training.steps, training.restarts)
+    tx = make_optimizer(optimizer, schedule, roles_of(built), frozen, widths_of(built))
+    state = abstract_state(built, tx, averaged(optimizer, training))
     return make_train_step(built, tx, training, seed, frozen), state
+
+
+def state_bytes(experiment: Experiment, sizes: Sizes) -> tuple[int, int]:
+    """Return the bytes of parameters and their gradients, and those of all else that a step
+    changes: the optimizer's state, and a mean of the parameters. Unsharded.
+    """
+    parts = experiment.model, experiment.objective, experiment.optimizer, experiment.training
+    state = nn.unbox(step_of(*parts, experiment.seed, sizes)[1])
+    params, every = (
+        sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+        for tree in (state.params, state)
+    )
+    return 2 * params, every - params
 
 
 def longest_shape(experiment: Experiment) -> Shape:

@@ -61,6 +61,8 @@ class Progress:
         """Return the reason why no further step is due, or None."""
         if step >= config.steps:
             return f"training.steps={config.steps} reached"
+        if config.pause is not None and step >= config.pause:
+            return f"training.pause={config.pause} reached"
         if config.max_minutes is not None and self.seconds >= 60 * config.max_minutes:
             return f"training.max_minutes={config.max_minutes:g} reached"
         patience = config.early_stopping

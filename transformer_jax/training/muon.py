@@ -4,9 +4,11 @@ Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; update sizes as 
 arXiv:2502.16982.
 """
 
+import functools
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -18,13 +20,31 @@ from transformer_jax.base.arrays import Array, Float, on_cpu
 from transformer_jax.nn.roles import Role, Roles, name_of
 
 ITERATIONS = 4
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
+# Of the polynomials a x + b x^3 + c x^5, one after another.
+POLYNOMIALS: dict[str, tuple[tuple[float, float, float], ...]] = {
+    # Jordan's, the same each time: steep at 0, and within 0.7 to 1.2 beyond.
+    "jordan": ((3.4445, -4.7750, 2.0315),) * ITERATIONS,
+    # Each the best after those before it, from singular values of 0.001 (Amsel et al. 2025,
+    # arXiv:2505.16932, algorithm 1), of x / 1.01, so that rounding does not lead beyond 1.
+    "polar_express": tuple(
+        (a / 1.01, b / 1.01**3, c / 1.01**5)
+        for a, b, c in (
+            (8.28721201814563, -23.595886519098837, 17.300387312530933),
+            (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+            (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+            (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+            (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+        )
+    ),
+}
 _CPU_MATRICES = 8  # at a time: small ones stay in a CPU's cache
 _ENTRIES = 1 << 26  # of all matrices at a time elsewhere: a GPU takes longer to start small kernels
 _EPSILON = 1e-30  # leaves a zero matrix unchanged
 
 
-def muon(momentum: float, rms: float, roles: Roles) -> optax.GradientTransformation:
+def muon(
+    momentum: float, rms: float, roles: Roles, orthogonalization: str = "jordan"
+) -> optax.GradientTransformation:
     """Return an optimizer for matrices; kernels with more axes are viewed as matrices by `matrix`,
     and those that hold several maps are one for each.
 
@@ -32,14 +52,19 @@ def muon(momentum: float, rms: float, roles: Roles) -> optax.GradientTransformat
       momentum: decay of the sum of past gradients (with Nesterov's lookahead).
       rms: root mean square of the entries of an update.
       roles: the roles of all parameters.
+      orthogonalization: by which of `POLYNOMIALS`.
     """
+    form = functools.partial(orthogonal, polynomials=POLYNOMIALS[orthogonalization])
     return optax.chain(
         optax.trace(momentum, nesterov=True),
-        optax.stateless(lambda updates, _: _all_orthogonal(updates, rms, roles)),
+        optax.stateless(lambda updates, _: _all_orthogonal(updates, rms, roles, form)),
     )
 
 
-def orthogonal(x: Float[Array, "M N"]) -> Float[Array, "M N"]:
+def orthogonal(
+    x: Float[Array, "M N"],
+    polynomials: Sequence[tuple[float, float, float]] = POLYNOMIALS["jordan"],
+) -> Float[Array, "M N"]:
     """Return approximately U V^T of a matrix U S V^T: singular values are about 1. M is at most N.
 
     An iterated odd polynomial of the matrix changes only its singular values (Newton-Schulz). They
@@ -47,11 +72,10 @@ def orthogonal(x: Float[Array, "M N"]) -> Float[Array, "M N"]:
     the sum of their fourth powers. That is nearer to the largest one than the usual Frobenius norm,
     and saves the fifth iteration.
     """
-    a, b, c = _COEFFICIENTS
     square = x @ x.T
     scale = jax.lax.rsqrt(jnp.linalg.norm(square) + _EPSILON)
     x, square = x * scale, square * scale**2
-    for _ in range(ITERATIONS):
+    for a, b, c in polynomials:
         x = a * x + (b * square + c * square @ square) @ x
         square = x @ x.T
     return x
@@ -62,11 +86,21 @@ def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 
     Maps to and from heads thus are matrices of d_model and heads times head size.
     """
-    cuts = [(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape))]
-    return min(cuts, key=lambda cut: max(cut) / min(cut))
+    cut = cut_of(shape)
+    return math.prod(shape[:cut]), math.prod(shape[cut:])
 
 
-def _all_orthogonal(updates: Any, rms: float, roles: Roles) -> Any:
+def cut_of(shape: tuple[int, ...]) -> int:
+    """Return how many axes of a kernel are rows, by `matrix`."""
+
+    def lengths(cut: int) -> float:
+        sides = math.prod(shape[:cut]), math.prod(shape[cut:])
+        return max(sides) / min(sides)
+
+    return min(range(1, len(shape)), key=lengths)
+
+
+def _all_orthogonal(updates: Any, rms: float, roles: Roles, form: Callable[[Array], Array]) -> Any:
     named, structure = jax.tree_util.tree_flatten_with_path(updates)
     leaves = [leaf for _, leaf in named]
     stacks = [_matrices(roles[name_of(path)], leaf) for path, leaf in named]
@@ -75,7 +109,7 @@ def _all_orthogonal(updates: Any, rms: float, roles: Roles) -> Any:
         alike[tuple(sorted(stack.shape[1:]))].append(i)
     for (_, long), places in alike.items():
         lying = [_lying(matrix) for i in places for matrix in stacks[i]]
-        matrices_of = iter(_each_orthogonal(lying) * rms * math.sqrt(long))
+        matrices_of = iter(_each_orthogonal(lying, form) * rms * math.sqrt(long))
         for i in places:
             rows, columns = stacks[i].shape[1:]
             mine = [
@@ -91,7 +125,7 @@ def _matrices(role: Role, leaf: Array) -> Array:
     return leaf.reshape(-1, *matrix(shape))
 
 
-def _each_orthogonal(matrices: list[Array]) -> Array:
+def _each_orthogonal(matrices: list[Array], form: Callable[[Array], Array]) -> Array:
     """Return the matrices orthogonalised; each device of a mesh computes its share."""
     most = _CPU_MATRICES if on_cpu() else max(_ENTRIES // matrices[0].size, 1)
     count = math.ceil(len(matrices) / most)
@@ -100,7 +134,7 @@ def _each_orthogonal(matrices: list[Array]) -> Array:
     stack = jnp.stack([*matrices, *missing])
     groups = stack.reshape(count, together, *stack.shape[1:])
     groups = nn.with_logical_constraint(groups, (None, "matrices", None, None))
-    orthogonalised = jax.lax.map(jax.vmap(orthogonal), groups)
+    orthogonalised = jax.lax.map(jax.vmap(form), groups)
     return orthogonalised.reshape(stack.shape)[: len(matrices)]
 
 

@@ -19,7 +19,7 @@ from transformer_jax.config import Experiment, OptimizerConfig, TrainingConfig
 from transformer_jax.data.batches.batch import Batch, Channels, channels_of
 from transformer_jax.data.batches.batching import Shape, blank
 from transformer_jax.data.objectives import Objective, objective_named
-from transformer_jax.models.build import roles_of
+from transformer_jax.models.build import roles_of, widths_of
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import place_everywhere, rows_over_data
 from transformer_jax.training.optimizer import make_optimizer
@@ -147,9 +147,11 @@ def _jitted(
 
     frozen, roles = frozen_of(optimizer, model.config), roles_of(model)
 
-    def step(state: TrainState, batch: Batch, seed, numbers):
-        schedule = schedule_of(optimizer.schedule, model.config.d_model, *numbers)
-        tx = make_optimizer(optimizer, schedule, roles, frozen)
+    def step(state: TrainState, batch: Batch, seed, numbers: tuple[Any, Any, Any]):
+        schedule = schedule_of(
+            optimizer, model.config.d_model, *numbers, restarts=training.restarts
+        )
+        tx = make_optimizer(optimizer, schedule, roles, frozen, widths_of(model))
         one = make_train_step(model, tx, training, seed, frozen)
         return several_steps(one, count)(state, batch)
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from transformer_jax.base.disk import DiskError, sync, writing
 from transformer_jax.config import TrainingConfig
-from transformer_jax.config.metrics import GAUGES, ROLLOUTS
+from transformer_jax.config.metrics import GAUGES, NOISE, ROLLOUTS
 from transformer_jax.runs.workdir import WorkDir, append_row
 from transformer_jax.training.board import Board
 from transformer_jax.training.heartbeat import Heartbeat, progress_line
@@ -138,7 +138,7 @@ class Report:
             if sums.weight:
                 self._watch(step, float(sums.loss / sums.weight), float(metrics.grad_norm))
             window = self._window
-            means = {"grad_norm": metrics.grad_norm, **metrics.gauges, **written}
+            means = {"grad_norm": metrics.grad_norm, **metrics.gauges, **metrics.noise, **written}
             for key, value in (sums._asdict() | means).items():
                 window[key] = window.get(key, 0.0) + float(value)
             window["steps"] += 1
@@ -174,6 +174,7 @@ class Report:
             "nll": w["nll"] * per_token,
             "accuracy": w["correct"] * per_token,
             **{key: w[key] / w[n] if w[n] else nan for key, n in _MEANS.items() if key in w},
+            **_noise_scale(w),
             "learning_rate": float(self._schedule(step - 1 - self.skipped)),
             "target_tokens": self.tokens,
             "skipped": self.skipped,
@@ -292,6 +293,16 @@ class Report:
 # or dropped, does not count for a gauge: that is not a gauge of 0.
 _MEANS = {
     "grad_norm": "steps", **{name: gauge.steps for name, gauge in GAUGES.items()},
-    **dict.fromkeys(ROLLOUTS, "steps"),
+    **dict.fromkeys((*ROLLOUTS, *NOISE), "steps"),
 }  # fmt: skip
 _EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | dict.fromkeys(_MEANS.values(), 0)
+
+
+def _noise_scale(window: dict[str, Any]) -> dict[str, float]:
+    """Return the noise scale of a window's steps, if they measured it; nan where the true gradient
+    is lost in the noise.
+    """
+    if "gradient_signal" not in window:
+        return {}
+    signal, noise = (max(window[key], 0.0) for key in ("gradient_signal", "gradient_noise"))
+    return {"noise_scale": noise / signal if signal else float("nan")}

@@ -26,7 +26,7 @@ class TrainState:
     bad_steps: Any  # int32: updates skipped in a row because they were not finite
     params: Any  # float32
     opt_state: Any
-    average: Any = None  # running mean of params, if training.ema_decay is set
+    average: Any = None  # mean of params, if the optimizer or training.ema_decay says so
 
     @property
     def weights(self) -> Any:

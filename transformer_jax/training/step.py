@@ -22,7 +22,9 @@ from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
 from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.moved import Reports, gauges, moved, reports, without_reports
+from transformer_jax.training.noise import measured_noise, part_of
 from transformer_jax.training.other_losses import LOSSES, OF_TOKENS
+from transformer_jax.training.schedule_free import mean_of
 from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
 
@@ -37,6 +39,7 @@ class StepMetrics(NamedTuple):
     # As `config.metrics.GAUGES` names them, and what they are measured from.
     gauges: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
     reports: Reports = {}  # noqa: RUF012
+    noise: dict[str, Any] = {}  # noqa: RUF012 (as `config.metrics.NOISE` names it)
 
 
 def batch_sums(
@@ -115,10 +118,12 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         keys = keys_of(seed, state.step, model.config.redraw_every)
-        reported_grads, sums = _accumulate(
-            gradient, state.params, batch, keys, config.accumulation_steps
-        )
-        grads = without_reports(reported_grads, roles)
+        learned = functools.partial(without_reports, roles=roles)
+        reported_grads, sums, squares = _accumulate(
+            gradient, state.params, batch, keys, config.accumulation_steps,
+            learned if config.noise_scale else None,
+        )  # fmt: skip
+        grads = learned(reported_grads)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         with active():
@@ -140,9 +145,12 @@ def make_train_step(
         if config.ema_decay is not None:
             average = _running_mean(state, new.params, config.ema_decay)
             new = replace(new, average=_kept(frozen, new.params, average))
+        elif state.average is not None:
+            new = replace(new, average=mean_of(new.params, new.opt_state))
         reported = reports(reported_grads, roles)
         measured = gauges(reported, roles)
-        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, measured, reported)
+        noise = {} if squares is None else measured_noise(norm, *squares)
+        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps, measured, reported, noise)
 
     return train_step
 
@@ -223,13 +231,15 @@ def _mean_loss(model: Model, config: TrainingConfig, frozen: Frozen | None):
     return loss
 
 
-def _accumulate(gradient, params, batch: Batch, keys: Keys, slices: int):
-    """Sum gradients over slices of the rows: the same batch in less memory."""
+def _accumulate(gradient, params, batch: Batch, keys: Keys, slices: int, learned: Callable | None):
+    """Sum gradients over slices of the rows: the same batch in less memory. With `learned`, which
+    takes reports from them, also return what `measured_noise` needs of the slices.
+    """
     weight = jnp.asarray(batch.targets[batch.main].weight)
     weight = jnp.maximum(weight.sum(dtype=jnp.float32), 1)
     if slices == 1:
         (_, sums), grads = gradient(params, batch, keys, weight)
-        return grads, sums
+        return grads, sums, None
     # Every slice takes rows from across the batch, so each device keeps its own rows.
     parts = jax.tree.map(
         lambda x: x.reshape(x.shape[0] // slices, slices, *x.shape[1:]).swapaxes(0, 1), batch
@@ -239,9 +249,15 @@ def _accumulate(gradient, params, batch: Batch, keys: Keys, slices: int):
         part, number = item
         own = keys._replace(dropout=jax.random.fold_in(keys.dropout, number))
         (_, sums), grads = gradient(params, part, own, weight)
-        return jax.tree.map(jnp.add, total, (grads, sums)), None
+        square = None
+        if learned is not None:
+            mine = jnp.asarray(part.targets[part.main].weight).sum(dtype=jnp.float32)
+            square = part_of(learned(grads), mine, weight), (mine > 0).astype(jnp.float32)
+        return jax.tree.map(jnp.add, total, (grads, sums)), square
 
     shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), keys, weight)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[1], shapes[0][1]))
-    (grads, sums), _ = jax.lax.scan(add, zeros, (parts, jnp.arange(slices)))
-    return grads, sums
+    (grads, sums), squares = jax.lax.scan(add, zeros, (parts, jnp.arange(slices)))
+    if squares is not None:
+        squares = (*(x.sum() for x in squares), weight)
+    return grads, sums, squares

@@ -22,6 +22,7 @@ class Architecture(Record):
     rows: whether it needs each text in a row of its own.
     deep_norm: whether DeepNorm's constants are defined for it.
     initializers: the initial values that are defined for all of its maps; None: all.
+    widens: whether it is known of all its maps how they change with its width.
     """
 
     stacks: tuple[str, ...] = ("encoder", "decoder")
@@ -33,6 +34,7 @@ class Architecture(Record):
     rows: bool = False
     deep_norm: bool = False
     initializers: tuple[str, ...] | None = None
+    widens: bool = False
 
 
 def _check_perceiver(model: Any, field: str) -> None:
@@ -197,16 +199,18 @@ _PAIRS = ("pair_width", "pair_heads", "outer_width", "pair_parts", "recycling", 
           "nearest_distance", "farthest_distance")  # fmt: skip
 ARCHITECTURES = {
     "encoder_decoder": Architecture(
-        crosses=True, vectors=True, deep_norm=True, reads=("logits_bias",)
+        crosses=True, vectors=True, deep_norm=True, widens=True, reads=("logits_bias",)
     ),
     "decoder": Architecture(
-        stacks=("decoder",), one_sequence=True, deep_norm=True, reads=("pooling", "logits_bias")
+        stacks=("decoder",), one_sequence=True, deep_norm=True, widens=True,
+        reads=("pooling", "logits_bias"),
     ),
     "two_stream": Architecture(
-        stacks=("decoder",), deep_norm=True, reads=("logits_bias",), check=_check_two_stream
+        stacks=("decoder",), deep_norm=True, widens=True, reads=("logits_bias",),
+        check=_check_two_stream,
     ),
     "encoder": Architecture(
-        stacks=("encoder",), vectors=True, deep_norm=True,
+        stacks=("encoder",), vectors=True, deep_norm=True, widens=True,
         reads=("token_types", "pooling", "pooler", "token_dropout"),
     ),
     "perceiver": Architecture(

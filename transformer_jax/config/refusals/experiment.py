@@ -1,5 +1,6 @@
 """Validation across sections."""
 
+import itertools
 from typing import Any
 
 from transformer_jax.config.bounds import ELEMENTS, check, either
@@ -7,6 +8,7 @@ from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.config.choices.mixers import RANKED, ROWS, without_ranks
 from transformer_jax.config.choices.objectives import OBJECTIVES, check_word_labels
+from transformer_jax.config.choices.optimizers import OPTIMIZERS, SCHEDULES
 from transformer_jax.config.choices.record import with_
 from transformer_jax.config.choices.searches import OF_VALUES
 from transformer_jax.config.choices.sources import SOURCES
@@ -34,6 +36,7 @@ def check_experiment(run: Any) -> None:
     if run.objective.parts:
         check_tasks(run)
     _check_search(run)
+    _check_parametrization(run)
     _check_training(run)
     _check_teacher(run)
     _check_checkpoints(run)
@@ -117,6 +120,25 @@ def _check_model(run: Any) -> None:
     )
 
 
+def _check_parametrization(run: Any) -> None:
+    """Reject optimizers and schedules whose steps do not change with the width as assumed."""
+    has = f"model.parametrization={run.model.parametrization!r}"
+    if run.model.parametrization == "standard":
+        return
+    known = with_(OPTIMIZERS, entrywise=True)
+    check(
+        run.optimizer.record.entrywise,
+        f"optimizer.algorithm={run.optimizer.algorithm!r}: {has} assumes steps of one size for "
+        f"each number, as those of {either(known)}; choose one of these, or 'standard'",
+    )
+    schedule = SCHEDULES.get(run.optimizer.schedule)
+    check(
+        schedule is None or not schedule.factor,
+        f"optimizer.schedule={run.optimizer.schedule!r}: changes with d_model itself, and {has} "
+        f"does, too; choose {either(with_(SCHEDULES, factor=False))}",
+    )
+
+
 def _check_search(run: Any) -> None:
     """Reject searches of pieces for models of values, and the other way round."""
     diffuses, search = run.objective.record.diffuses, f"decoding.search={run.decoding.search!r}"
@@ -136,8 +158,14 @@ def _check_training(run: Any) -> None:
         f"training.accumulation_steps={training.accumulation_steps} does not divide "
         f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
     )
+    check(
+        training.accumulation_steps > 1 or not training.noise_scale,
+        "training.noise_scale=True: compares the slices of a batch, and "
+        f"training.accumulation_steps={training.accumulation_steps}; raise it, or set it to False",
+    )
     together, save = training.steps_per_execution, run.checkpoint.every_steps
-    for field, steps in (("training.steps", training.steps), ("checkpoint.every_steps", save)):
+    ends = {"training.steps": training.steps, "checkpoint.every_steps": save}
+    for field, steps in (ends | {"training.pause": training.pause or 0}).items():
         check(
             steps % together == 0,
             f"{field}={steps} is not a multiple of training.steps_per_execution={together}; "
@@ -153,6 +181,17 @@ def _check_training(run: Any) -> None:
         or max(model.dropout_rate, model.attention_dropout_rate, model.activation_dropout_rate) > 0,
         f"training.r_drop={training.r_drop}: two passes without dropout are identical; "
         "raise model.dropout_rate or set it to None",
+    )
+    bounds = (0, *training.restarts, training.steps)
+    check(
+        all(one < other for one, other in itertools.pairwise(bounds)),
+        f"training.restarts={training.restarts}: must rise, from at least 1 to below "
+        f"training.steps={training.steps}",
+    )
+    check(
+        training.ema_decay is None or not run.optimizer.record.averages,
+        f"training.ema_decay={training.ema_decay}: optimizer.algorithm="
+        f"{run.optimizer.algorithm!r} averages its own steps; set it to None",
     )
     check(
         not run.profile.steps or run.profile.steps[0] <= training.steps,

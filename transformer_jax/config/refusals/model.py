@@ -10,6 +10,10 @@ from transformer_jax.config.choices.architectures import (
 )
 from transformer_jax.config.choices.layers import check_layers, check_layers_read
 from transformer_jax.config.choices.mixers import check_mixers_read, check_patterns, check_scores
+from transformer_jax.config.choices.parametrizations import (
+    check_parametrization,
+    check_parametrization_read,
+)
 from transformer_jax.config.choices.positions import check_positions, check_positions_read
 from transformer_jax.config.choices.stems import check_stem, check_stem_reads
 
@@ -30,6 +34,7 @@ def check_model(model: Any) -> None:
     check_architecture(model)
     check_stem(model)
     check_layers(model)
+    check_parametrization(model)
     _check_scales(model)
     check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")
     _check_sizes(model)
@@ -44,6 +49,7 @@ def check_model_reads(model: Any) -> None:
     check_architecture_reads(model)
     check_stem_reads(model)
     check_layers_read(model)
+    check_parametrization_read(model)
     default_unless(
         model.lora_rank is not None, model, "lora_alpha", "lora_maps",
         because="has no effect without lora_rank", otherwise="set lora_rank",

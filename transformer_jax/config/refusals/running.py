@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 from transformer_jax.config.bounds import SIZE, STEPS, check, check_pattern, default_unless
-from transformer_jax.config.choices.optimizers import check_learning_rate
+from transformer_jax.config.choices.optimizers import check_optimizer_choices
 from transformer_jax.config.metrics import average_count
 
 
 def check_optimizer(optimizer: Any) -> None:
     """Reject invalid rates and patterns."""
-    check_learning_rate(optimizer)
+    check_optimizer_choices(optimizer)
     for name in ("frozen", "unfrozen"):
         for pattern in getattr(optimizer, name):
             check_pattern(name, pattern)

@@ -336,6 +336,7 @@ const curvesOf = ({ validations, nats }) => [
   ["learning_rate", "train", "Learning rate", ""],
   ["grad_norm", "train", "Gradient norm", "mean since the previous row"],
   ["busiest_expert", "train", "Load of the busiest expert", "over the mean of its layer’s"],
+  ["noise_scale", "train", "Noise scale of the gradient", "target tokens"],
   ["target_tokens_per_s", "rate", "Target tokens per second", "without validation and saving"],
 ];
 
