@@ -58,8 +58,9 @@ def parameters(
     attention += rank * sum(ends[name] for name in c.lora_maps if name in ends)
     adapted = [name for name in c.lora_maps if name in ("up", "gate")[:inward] or name == "down"]
     feed_forward += rank * len(adapted) * (d + c.d_ff)
-    norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1, "layer_norm_no_bias": d}[c.norm]
-    pre = c.residual in ("pre_norm", "sandwich", "reordered_norm", "reversible")
+    norm = {"layer_norm": 2 * d, "scale_norm": 1}.get(c.norm, d)
+    side_by_side = c.residual in ("parallel", "parallel_norms")
+    pre = side_by_side or c.residual in ("pre_norm", "sandwich", "reordered_norm", "reversible")
     part = norm * (2 if c.residual == "sandwich" else 1)  # of each sub-layer
     encoders, decoders = c.num_encoder_layers, c.num_decoder_layers
     if c.layer_sharing != "none":
@@ -101,11 +102,13 @@ def parameters(
         return sum(others.get(pattern[i % len(pattern)], attention) for i in range(count))
 
     def feed_forwards(count):
+        """With their norms, if they have their own."""
         kinds = (c.feed_forward_pattern * count)[:count]
-        return kinds.count("dense") * feed_forward + kinds.count("experts") * of_experts
+        found = kinds.count("dense") * feed_forward + kinds.count("experts") * of_experts
+        return found + (count - kinds.count("none")) * part * (c.residual != "parallel")
 
     if c.architecture == "encoder":
-        layers = feed_forwards(encoders) + encoders * 2 * part + pre * norm
+        layers = feed_forwards(encoders) + encoders * part + pre * norm
         layers += mixers(c.encoder_pattern, encoders) + adapted_tables
         rows = src_vocab_size + (c.max_positions if c.positions == "learned" else 0) + c.token_types
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
@@ -124,7 +127,7 @@ def parameters(
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0
         return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
-        layers = feed_forwards(decoders) + decoders * 2 * part + pre * norm
+        layers = feed_forwards(decoders) + decoders * part + pre * norm
         layers += mixers(c.decoder_pattern, decoders) + adapted_tables
         layers += d if c.architecture == "two_stream" else 0  # the query stream's initial vector
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
@@ -136,14 +139,15 @@ def parameters(
         if c.multi_token != "none":  # a layer of the last one's kinds, and what joins two vectors
             mixer = c.decoder_pattern[(c.num_decoder_layers - 1) % len(c.decoder_pattern)]
             kind = c.feed_forward_pattern[(c.num_decoder_layers - 1) % len(c.feed_forward_pattern)]
-            each = others.get(mixer, attention) + 2 * part + pre * norm + distances
-            each += feed_forward if kind == "dense" else of_experts
+            each = others.get(mixer, attention) + part + pre * norm + distances
+            each += {"dense": feed_forward, "experts": of_experts, "none": 0}[kind]
+            each += part * (kind != "none" and c.residual != "parallel")
             each += (2 * norm + 2 * d * d) * (c.multi_token == "sequential")
             layers += c.future_tokens * each
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
-    encoder = feed_forwards(encoders) + encoders * 2 * part + pre * norm
+    encoder = feed_forwards(encoders) + encoders * part + pre * norm
     encoder += mixers(c.encoder_pattern, encoders) + adapted_tables
-    decoder = feed_forwards(decoders) + decoders * (attention + 3 * part) + pre * norm
+    decoder = feed_forwards(decoders) + decoders * (attention + 2 * part) + pre * norm
     decoder += mixers(c.decoder_pattern, decoders)
     tables = {
         "all": tgt_vocab_size,

@@ -29,7 +29,7 @@ VALUES: dict[str, list[Any]] = {
 } | {
     "biases": [ModelConfig.biases, (), ("query", "key", "value")],
     "num_kv_heads": [None, 1],
-    "feed_forward_pattern": [("dense",), ("experts",), ("dense", "experts")],
+    "feed_forward_pattern": [("dense",), ("experts",), ("dense", "experts"), ("dense", "none")],
     "decoder_pattern": [("full",), ("local", "full"), ("linear", "full")],
     "share_relative_positions": [None, True, False],
     "embedding_scale": [True, False],
@@ -117,6 +117,7 @@ NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", False): {"relative_positions": "t5"},
     **{("rope_scaling", name): {"relative_positions": "rope"}
        for name in ("linear", *SCALED_BY_LENGTH)},
+    **{("residual", name): {"architecture": "decoder"} for name in ("parallel", "parallel_norms")},
     ("expert_scores", "sigmoid"): {"feed_forward_pattern": ("experts",)},
     ("multi_token", "sequential"): {"architecture": "decoder"},
     ("multi_token", "parallel"): {"architecture": "decoder"},

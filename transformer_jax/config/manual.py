@@ -319,19 +319,25 @@ class ModelConfig(Section):
     # x + f(norm(x)); "sandwich" x + norm(f(norm(x))) (arXiv:2105.13290); "reordered_norm"
     # x + norm(f(x)) (arXiv:2501.00656); "deep_norm" norm(alpha x + f(x)), with smaller initial
     # values, for very deep stacks (arXiv:2203.00555).
+    # "parallel": x + f(norm(x)) + g(norm(x)) for the mixer f and the feed-forward part g of a layer,
+    # with one norm for both (GPT-J; PaLM: arXiv:2204.02311); "parallel_norms": with one for each
+    # (GPT-NeoX: arXiv:2204.06745). They are not for layers with cross-attention.
     # "reversible": two streams, each part reading one and adding to the other, so the backward pass
     # needs only the last values and activation memory does not grow with depth.
     # "adaptive_norm": x + gate f(norm(x) (1 + scale) + shift), all three from a vector of time and
     # condition by a map that starts at zero; the norm has no parameters (adaLN-Zero: arXiv:
     # 2212.09748). diffusion_transformer.
     residual: Literal[
-        "post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm", "reversible",
-        "adaptive_norm",
+        "post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm", "parallel",
+        "parallel_norms", "reversible", "adaptive_norm",
     ] = "post_norm"  # fmt: skip
     # "layer_norm" with scale and bias; "rms_norm": scale only, without subtracting the mean (Zhang
     # and Sennrich 2019, arXiv:1910.07467); "scale_norm": one number for all channels (Nguyen and
-    # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311).
-    norm: Literal["layer_norm", "rms_norm", "scale_norm", "layer_norm_no_bias"] = "layer_norm"
+    # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311);
+    # "zero_centered_rms_norm": an RMSNorm times 1 + scale, also of queries and keys (Gemma).
+    norm: Literal[
+        "layer_norm", "rms_norm", "scale_norm", "layer_norm_no_bias", "zero_centered_rms_norm"
+    ] = "layer_norm"
     # added to the variance or mean square; tensor2tensor's value
     norm_epsilon: float = above(1e-6, 0, 1, neutral=True)
     # Inside the feed-forward layers. "gelu" uses the error function, "gelu_tanh" GPT-2's
@@ -346,8 +352,8 @@ class ModelConfig(Section):
     # for each position, which passes through the `experts_per_token` with the highest scores; their
     # outputs are added up, each times its score (Shazeer et al. 2017, arXiv:1701.06538). Parameters
     # grow with num_experts, but the work does not. All positions are computed, however many choose
-    # the same expert.
-    feed_forward_pattern: tuple[Literal["dense", "experts"], ...] = value(
+    # the same expert. "none": the layer is its mixer alone (Mamba: arXiv:2312.00752).
+    feed_forward_pattern: tuple[Literal["dense", "experts", "none"], ...] = value(
         ("dense",), neutral=("dense",)
     )
     num_experts: int = number(8, 2, 2**12, of="feed_forwards")
@@ -375,8 +381,13 @@ class ModelConfig(Section):
     # Scores are products of queries and keys: "inverse_sqrt" times head_dim^-0.5 (paper 3.2.1),
     # "none" unscaled (T5, whose initial queries are smaller by that factor).
     score_scale: Literal["inverse_sqrt", "none"] = "inverse_sqrt"
+    # inverse_sqrt: the size whose root divides scores; None: head_dim (Gemma 2 and 3)
+    score_size: int | None = number(None, 1, SIZE)
     # divides scores, before a bias of relative_positions
     attention_temperature: float = number(1.0, 1e-3, 1e3)
+    # Scores s become c tanh(s / c), before a bias of relative_positions, and so stay between -c and
+    # c (Gemma 2: arXiv:2408.00118). None: no cap.
+    attention_softcap: float | None = above(None, 0, 1e6)
     # RMSNorm of queries and keys, before they rotate: "per_head", with one scale for all heads
     # (Qwen3); "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
     query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
@@ -404,6 +415,9 @@ class ModelConfig(Section):
     ] = "none"  # fmt: skip
     # base of the angles' frequencies
     rope_theta: float = above(10_000.0, 1, 1e9, of="relative_positions")
+    # the base in layers of `local`, `dilated` and `longformer`, whose angles are then not scaled
+    # (Gemma 3: arXiv:2503.19786); None: rope_theta, and scaled like the others
+    local_rope_theta: float | None = above(None, 1, 1e9, of="relative_positions", neutral=(None,))
     # share of each head's channels, from the first on, that rotates
     rope_fraction: float = above(1.0, 0, 1, of="relative_positions", neutral=(1.0,))
     # How angles change for texts longer than those of training: "linear" divides all frequencies by
@@ -449,6 +463,10 @@ class ModelConfig(Section):
     # Whether that first passes a linear map and tanh, as in BERT; in ViT it does not.
     pooler: bool = value(True, of="architectures", neutral=(True,))
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
+    # Factor of the hidden states before the map to logits: Cohere's models.
+    logits_factor: float = above(1.0, 0, 1e6, of="architectures", neutral=(1.0,))
+    # Logits x become c tanh(x / c) (Gemma 2: arXiv:2408.00118). None: no cap.
+    logits_softcap: float | None = above(None, 0, 1e6, of="architectures", neutral=(None,))
     # A number for each piece, added to its logit: Marian's models.
     logits_bias: bool = value(False, of="architectures", neutral=(False,))
     # Which layers of a stack share parameters, layer i with layer i + the length of its pattern:
@@ -535,6 +553,11 @@ class ModelConfig(Section):
     def value_size(self) -> int:
         """d_v."""
         return self.v_head_dim or self.key_size
+
+    @property
+    def scored_size(self) -> int:
+        """The size whose inverse root scales scores."""
+        return self.score_size or self.key_size
 
     @property
     def sinusoidal(self) -> bool:

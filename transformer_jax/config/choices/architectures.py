@@ -195,15 +195,15 @@ _TABLES = ("architecture", "d_model", "dropout_rate", "positions", "embedding_no
            "embedding_scale", "compute_dtype")  # fmt: skip
 _PAIRS = ("pair_width", "pair_heads", "outer_width", "pair_parts", "recycling", "distance_bins",
           "nearest_distance", "farthest_distance")  # fmt: skip
+# Fields of the map to logits of models that write.
+_LOGITS = "logits_factor", "logits_softcap", "logits_bias"
 ARCHITECTURES = {
-    "encoder_decoder": Architecture(
-        crosses=True, vectors=True, deep_norm=True, reads=("logits_bias",)
-    ),
+    "encoder_decoder": Architecture(crosses=True, vectors=True, deep_norm=True, reads=_LOGITS),
     "decoder": Architecture(
-        stacks=("decoder",), one_sequence=True, deep_norm=True, reads=("pooling", "logits_bias")
+        stacks=("decoder",), one_sequence=True, deep_norm=True, reads=("pooling", *_LOGITS)
     ),
     "two_stream": Architecture(
-        stacks=("decoder",), deep_norm=True, reads=("logits_bias",), check=_check_two_stream
+        stacks=("decoder",), deep_norm=True, reads=_LOGITS, check=_check_two_stream
     ),
     "encoder": Architecture(
         stacks=("encoder",), vectors=True, deep_norm=True,
@@ -237,7 +237,7 @@ ARCHITECTURES = {
         stacks=(), layered=False, fields=(*_TABLES, "d_ff")
     ),
     "prefix_decoder": Architecture(
-        one_sequence=True, vectors=True, rows=True, reads=("logits_bias",)
+        one_sequence=True, vectors=True, rows=True, reads=_LOGITS
     ),
     "autoencoder": Architecture(
         vectors=True, reads=("num_codes", "code_width", "commitment"), initializers=("xavier",)

@@ -342,6 +342,10 @@ def check_scores(model: Any) -> None:
             default_unless(False, model, option, because=has)
 
 
+# Fields of attention with a softmax alone.
+_OF_SCORES = "attention_temperature", "attention_softcap", "score_scale", "score_size"
+
+
 def check_mixers_read(model: Any) -> None:
     """Reject fields of mixers that no layer is, and fields of attention that no layer reads."""
     check_read(
@@ -353,16 +357,25 @@ def check_mixers_read(model: Any) -> None:
         return  # they have their own checks
     kinds = kinds_of(model) | ({"full"} if model.crosses else set())
     records = known(MIXERS, kinds)
-    for name in ("attention_temperature", "score_scale", "query_key_norm", "num_kv_heads"):
+    for name in (*_OF_SCORES, "query_key_norm", "num_kv_heads"):
         default_unless(
             any(_reads(records.get(kind), name) for kind in kinds), model, name,
             because=f"no layer of {sorted(kinds)} reads it",
         )  # fmt: skip
+    default_unless(
+        model.score_scale == "inverse_sqrt", model, "score_size",
+        because=f"has no effect with score_scale={model.score_scale!r}",
+    )  # fmt: skip
+    default_unless(
+        any(known_.within and known_.weights == "softmax" for known_ in map(records.get, kinds)
+            if known_ is not None) or any(map(is_part, kinds)),
+        model, "local_rope_theta", because=f"no layer of {sorted(kinds)} has a window",
+    )  # fmt: skip
 
 
 def _reads(mixer: Mixer | None, field: str) -> bool:
     """Return whether a kind of layer reads a field of attention; one without a record may."""
     if mixer is None:
         return True
-    scores = mixer.weights == "softmax" or field not in ("attention_temperature", "score_scale")
+    scores = mixer.weights == "softmax" or field not in _OF_SCORES
     return scores and mixer.heads and field not in mixer.ignores

@@ -59,13 +59,14 @@ def names(family: Family, shapes: Any) -> dict[str, list[str]]:
     for path in sorted(paths, key=lambda path: modules.index(module(path))):
         numbers = [number for _, number in re.findall(rf"{_NUMBERED}_(\d+)", path)]
         name = family.modules[module(path)].format(*numbers)
-        leaf = "" if _of_logits(path) else f".{_LEAVES[path.rpartition('/')[2]]}"
+        own = family.logits_bias is not None and _of_logits(path)
+        leaf = "" if own else f".{_LEAVES[path.rpartition('/')[2]]}"
         found.setdefault(f"{name}{leaf}", []).append(path)
     return found
 
 
 def _of_logits(path: str) -> bool:
-    """Whether a parameter is the bias of logits: theirs is no module's, and [1 V]."""
+    """Whether a parameter is the bias of logits: in fairseq's families no module's, and [1 V]."""
     return path == "logits_bias/bias"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from transformer_jax.base.arrays import Array, Bool, Float
+from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
@@ -19,6 +20,12 @@ SCORE_SCALES: dict[str, Callable[[int], float]] = {
     "inverse_sqrt": lambda size: size**-0.5,
     "none": lambda size: 1.0,
 }
+
+
+def score_scale(config: ModelConfig) -> float:
+    """Return the factor of products of queries and keys."""
+    scale = pick(SCORE_SCALES, config.score_scale, "config.model.score_scale")
+    return scale(config.scored_size) / config.attention_temperature
 
 
 class Attention(Heads):
@@ -90,9 +97,8 @@ class Attention(Heads):
     ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
         c = self.config
         mix = pick(KERNELS, c.attention, "config.model.attention")
-        scale = pick(SCORE_SCALES, c.score_scale, "config.model.score_scale")(c.key_size)
-        scale /= c.attention_temperature
-        return mix(q, *memory, view, lambda w: self.dropout(w, train), scale)
+        dropout: Callable[[Array], Array] = lambda w: self.dropout(w, train)  # noqa: E731
+        return mix(q, *memory, view, dropout, score_scale(c), c.attention_softcap)
 
     def _joined(self, mixed: Float[Array, "B N T Hv"]) -> Float[Array, "B T D"]:
         return self.output(mixed.swapaxes(1, 2))

@@ -16,9 +16,10 @@ def mix(
     view: View,
     dropout: Callable[[Array], Array],
     scale: float | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
     """Return softmax(scale q k) v and the weights; a scale of None is H^-0.5. The softmax is at
-    least float32.
+    least float32. With a softcap c, scores s become c tanh(s / c) (Gemma 2: arXiv:2408.00118).
 
     Query head i uses head i // (N / K) of keys and values. A query that sees nothing gets the mean
     of all values rather than NaN; such rows are padding, and nothing reads them.
@@ -29,6 +30,8 @@ def mix(
     scores = _scores(q.reshape(*groups, size), k).reshape(batch, heads, queries, -1)
     scale = size**-0.5 if scale is None else scale
     scores = scores * scale
+    if softcap is not None:
+        scores = softcap * jnp.tanh(scores / softcap)
     if view.bias is not None:
         scores = scores + view.bias(view, q, k, scale)
     weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))

@@ -9,6 +9,7 @@ from transformer_jax.base.arrays import Array, Bool, Float, Size
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.mixers import fused
 from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.ring import Ring
 from transformer_jax.nn.view import View
 
@@ -23,6 +24,12 @@ class LocalAttention(Attention):
 
     in_slots = False
 
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        own = replace(c, rope_theta=c.local_rope_theta or c.rope_theta, rope_scaling="none")
+        self.own_rotation = None if c.local_rope_theta is None else scheme_of("stack", own)
+
     @property
     def _dilation(self) -> int:
         return 1
@@ -30,7 +37,9 @@ class LocalAttention(Attention):
     def _view(self, view: View) -> View:
         window = self.config.window
         assert window is not None
-        return super()._view(view).within(window * self._dilation, self._dilation)
+        view = super()._view(view)
+        view = view if self.own_rotation is None else self.own_rotation(view)
+        return view.within(window * self._dilation, self._dilation)
 
     def empty(self, lanes: Lanes) -> Ring:
         """See Mixer."""
@@ -62,6 +71,7 @@ class LocalAttention(Attention):
         assert size is not None
         by_lengths = (
             self.config.attention == "fused"
+            and self.config.attention_softcap is None
             and fused.lengths_say_it(view)
             and fused.why_not_here(q.shape[-1], q.dtype) is None
         )
