@@ -303,6 +303,11 @@ NEEDS = {
     "model.state_conv": {"model.decoder_pattern": ("mamba2",)},
     "model.rope_theta": {"model.relative_positions": "rope"},
     "model.rope_fraction": {"model.relative_positions": "rope"},
+    "model.local_rope_theta": {
+        "model.relative_positions": "rope",
+        "model.decoder_pattern": ("local",),
+        "model.window": 4,
+    },
     "model.rope_scaling": {"model.relative_positions": "rope", "model.rope_factor": 4.0},
     "model.rope_factor": {"model.relative_positions": "rope", "model.rope_scaling": "linear"},
     "model.rope_length": {"model.relative_positions": "rope", "model.rope_scaling": "yarn"},

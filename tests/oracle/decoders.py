@@ -19,6 +19,8 @@ from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.longformer import modeling_longformer
+from transformers.models.mamba import modeling_mamba
+from transformers.models.mamba2 import modeling_mamba2
 from transformers.models.mistral import modeling_mistral
 from transformers.models.mixtral import modeling_mixtral
 from transformers.models.nemotron import modeling_nemotron
@@ -44,10 +46,10 @@ ACTIVATIONS = {
 MODULES = (
     modeling_bloom, modeling_cohere, modeling_deepseek_v3, modeling_esm, modeling_gemma,
     modeling_gemma2, modeling_gemma3, modeling_gpt2, modeling_gpt_neox, modeling_llama,
-    modeling_longformer, modeling_mistral, modeling_mixtral, modeling_nemotron, modeling_olmo2,
-    modeling_olmoe, modeling_phi, modeling_phi3, modeling_qwen2, modeling_qwen3,
-    modeling_qwen3_moe, modeling_rope_utils,
-    modeling_stablelm, modeling_starcoder2, modeling_t5,
+    modeling_longformer, modeling_mamba, modeling_mamba2, modeling_mistral, modeling_mixtral,
+    modeling_nemotron, modeling_olmo2, modeling_olmoe, modeling_phi, modeling_phi3,
+    modeling_qwen2, modeling_qwen3, modeling_qwen3_moe, modeling_rope_utils, modeling_stablelm,
+    modeling_starcoder2, modeling_t5,
 )  # fmt: skip
 
 

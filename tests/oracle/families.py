@@ -45,6 +45,8 @@ ESM = LAYER_NORM | {
 }  # fmt: skip
 LABELLED = {"id2label": {0: "pos", 1: "neg", 2: "none"},
             "label2id": {"pos": 0, "neg": 1, "none": 2}}  # fmt: skip
+STATES = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 6,
+          "conv_kernel": 3, **IDS}  # fmt: skip
 LONGER = {"rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 300}
 PARTLY = {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}
 CHOICES = {"tokens": VOCAB, "class": 3, "tags": 3, "next_sentence": 2, "span": 9, "value": 3}
@@ -109,6 +111,9 @@ PEERS = {
         "use_qkv_bias": True, "layer_norm_eps": 1e-5, "rope_parameters": PARTLY}),
     "starcoder2": (T.Starcoder2Config, LAYER_NORM | {
         "num_key_value_heads": 2, "norm_epsilon": 1e-5, "sliding_window": None}),
+    "mamba": (T.MambaConfig, STATES),
+    "mamba2": (T.Mamba2Config, STATES | {
+        "num_heads": 6, "head_dim": 8, "n_groups": 2, "tie_word_embeddings": True}),
     "bert": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForMaskedLM"]}),
     "bert, pairs": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForPreTraining"]}),
     "bert, classes": (T.BertConfig, LAYER_NORM | LABELLED | {

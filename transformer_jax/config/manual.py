@@ -319,9 +319,9 @@ class ModelConfig(Section):
     # x + f(norm(x)); "sandwich" x + norm(f(norm(x))) (arXiv:2105.13290); "reordered_norm"
     # x + norm(f(x)) (arXiv:2501.00656); "deep_norm" norm(alpha x + f(x)), with smaller initial
     # values, for very deep stacks (arXiv:2203.00555).
-    # "parallel": x + f(norm(x)) + g(norm(x)) for the mixer f and the feed-forward part g of a layer,
-    # with one norm for both (GPT-J; PaLM: arXiv:2204.02311); "parallel_norms": with one for each
-    # (GPT-NeoX: arXiv:2204.06745). They are not for layers with cross-attention.
+    # "parallel": x + f(norm(x)) + g(norm(x)) for a layer's mixer f and feed-forward part g, and one
+    # norm for both (GPT-J; PaLM: arXiv:2204.02311); "parallel_norms": with one for each (GPT-NeoX:
+    # arXiv:2204.06745). They are not for layers with cross-attention.
     # "reversible": two streams, each part reading one and adding to the other, so the backward pass
     # needs only the last values and activation memory does not grow with depth.
     # "adaptive_norm": x + gate f(norm(x) (1 + scale) + shift), all three from a vector of time and

@@ -30,6 +30,7 @@ from transformer_jax.export.huggingface.layer_norm_decoders import (
 from transformer_jax.export.huggingface.mixtral import MIXTRAL, OLMOE, QWEN3_MOE
 from transformer_jax.export.huggingface.parallel_decoders import COHERE, PHI
 from transformer_jax.export.huggingface.seq2seq import BART, MARIAN, MBART, PEGASUS, T5, T5_GATED
+from transformer_jax.export.huggingface.state_spaces import MAMBA, MAMBA2
 
 FAMILIES = {
     "gpt2": GPT2,
@@ -47,6 +48,8 @@ FAMILIES = {
     "gemma3": GEMMA3,
     "phi": PHI,
     "cohere": COHERE,
+    "mamba": MAMBA,
+    "mamba2": MAMBA2,
     "opt": OPT,
     "gpt_neox": GPT_NEOX,
     "bloom": BLOOM,

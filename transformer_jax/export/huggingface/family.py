@@ -27,7 +27,8 @@ class Word(NamedTuple):
     field: str
     pairs: tuple[tuple[Any, Any], ...] = ()  # (theirs, ours), the first match; (): the same value
     default: Any = _REQUIRED  # theirs if it is null; or a function of all keys, also if it lacks
-    written: str | None = ""  # the property that is written; "": the field; None: nothing
+    # The property that is written, or a function of the config; "": the field; None: nothing.
+    written: str | Callable[[ModelConfig], Any] | None = ""
     read: bool = True  # False: it is only written
     only: tuple[str, tuple[str, ...]] | None = None  # a field, and its values where it is written
     each: bool = False  # a list with a value for each layer; ours is their pattern
@@ -169,7 +170,8 @@ def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
         elif isinstance(word, Part):
             value = set(word.words) <= set(getattr(config, word.field))
         else:
-            ours = getattr(config, word.written or word.field)
+            of = word.written
+            ours = getattr(config, of or word.field) if not callable(of) else of(config)
             value = _theirs(word, ours)
             if word.each:
                 kinds = itertools.islice(itertools.cycle(ours), config.num_decoder_layers)

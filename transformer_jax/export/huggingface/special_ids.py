@@ -22,6 +22,7 @@ DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "olmo2": {"pad": 1, "eos": 50279}, "olmoe": {"pad": 1, "eos": 50279}, "phi": _LLAMA,
     "phi3": {"pad": 32000, "bos": 1, "eos": 32000}, "cohere": {"pad": 0, "bos": 5, "eos": 255001},
     "gemma": _GEMMA, "gemma2": _GEMMA, "gemma3_text": _GEMMA,
+    "mamba": {"pad": 0, "bos": 0, "eos": 0}, "mamba2": {"pad": 1, "bos": 0, "eos": 2},
     "opt": {"pad": 1, "bos": 2, "eos": 2}, "gpt_neox": {"bos": 0, "eos": 2},
     "stablelm": {"bos": 0, "eos": 0},
     "marian": {"pad": 58100, "eos": 0, "decoder_start": 58100},

@@ -20,7 +20,7 @@ QWEN = (
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN = "qwen2", "qwen3", "qwen3_moe"
-_COMPOSED = (*_QWEN, "gpt_neox")
+_COMPOSED = (*_QWEN, "gpt_neox", "mamba", "mamba2")
 _USUAL = {  # special pieces of families whose configs do not name them
     "bert": {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
     "esm": {"unk": "<unk>", "pad": "<pad>", "cls": "<cls>", "eos": "<eos>", "mask": "<mask>"},
@@ -35,6 +35,7 @@ _USUAL = {  # special pieces of families whose configs do not name them
     "llama": {"bos": "<s>", "eos": "</s>", "unk": "<unk>"},
     "gemma": {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>"},
 }  # fmt: skip
+_USUAL |= {"mamba": _USUAL["gpt_neox"], "mamba2": _USUAL["gpt_neox"]}
 _USUAL |= {"marian": _USUAL["t5"], "mbart": _USUAL["bart"]}
 _USUAL |= dict.fromkeys(_QWEN, _USUAL["qwen2"])
 _USUAL |= dict.fromkeys(
