@@ -15,11 +15,11 @@ HINTS = typing.get_type_hints(ModelConfig)
 # stems, which read no pieces, and latents, which are not text positions, in tests/oracle/stems.py.
 NOT_HERE = (
     "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
-    "condition", "actions",
+    "condition", "actions", "series_norm",
 )  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
              "factorised_encoder", "autoencoder", "variational_autoencoder",
-             "diffusion_transformer", "decision_transformer", "evoformer")  # fmt: skip
+             "diffusion_transformer", "decision_transformer", "evoformer", "dlinear")  # fmt: skip
 # All words of every choice, and two or three values of other fields.
 ELSEWHERE_TOO = ("adaptive_norm",)  # a residual of one of these
 VALUES: dict[str, list[Any]] = {

@@ -30,6 +30,8 @@ FIELDS = leaves()
 BY_TYPE = {bool: False, int: 32, float: 0.5, str: "x"}
 # For fields that the value in BY_TYPE does not fit.
 SPECIAL = {
+    "model.local_rope_theta": 500.0,
+    "model.trend_rows": 33,
     "tokenizer.vocab_size": 300,
     "model.experts_per_token": 3,
     "model.feed_forward_pattern": ("experts", "dense"),
@@ -216,6 +218,10 @@ NEEDS = {
     "model.patch_stride": MODEL_OF_SERIES,
     "model.distribution": MODEL_OF_SERIES,
     "objective.horizon": MODEL_OF_SERIES,
+    "objective.channels": MODEL_OF_SERIES | {"model.stem": "variates", "model.positions": "none"},
+    "model.series_norm": MODEL_OF_SERIES,
+    "model.trend_rows": MODEL_OF_SERIES
+    | {"model.architecture": "dlinear", "model.positions": "none", "model.dropout_rate": 0.1},
     "model.num_latents": MODEL_OF_LATENTS,
     "model.num_codes": MODEL_OF_CODES,
     "model.code_width": MODEL_OF_CODES,

@@ -26,6 +26,7 @@ from transformer_jax.nn.relative_fixed import ROPE_SCALINGS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS
+from transformer_jax.nn.stems import SERIES_NORMS
 
 CONFIGS = [*(case.config for case in (*CASES.values(), *FUSED.values())), *STEMS]
 TABLES: dict[str, Collection[str]] = {
@@ -34,6 +35,7 @@ TABLES: dict[str, Collection[str]] = {
     "stem": stems.STEMS,
     "grid_positions": stems.GRID_POSITIONS,
     "distribution": DISTRIBUTIONS,
+    "series_norm": SERIES_NORMS,
     "recurrence": RECURRENCES,
     "source_attention": SOURCE_ATTENTIONS,
     "residual": RESIDUALS,
@@ -57,7 +59,7 @@ ONLY_IN = {
     "recurrence": ("architecture", ("recurrent",)),
     "source_attention": ("architecture", ("recurrent",)),
     "expert_scores": ("feed_forward_pattern", (("experts",), ("dense", "experts"))),
-    "distribution": ("stem", ("series",)), "pooling": ("architecture", ("encoder", "decoder")),
+    "distribution": ("stem", ("series",)), "series_norm": ("stem", ("series", "variates")), "pooling": ("architecture", ("encoder", "decoder")),
 }  # fmt: skip
 
 

@@ -108,11 +108,17 @@ class ModelConfig(Section):
     # "evoformer": layers over pairs of positions, in which triangles of pairs agree, beside a
     # sequence; it predicts the distance of each pair (AlphaFold 2: Jumper et al. 2021,
     # https://doi.org/10.1038/s41586-021-03819-2).
+    # "dlinear": no layers; two linear maps from a window of a time series to the numbers after it,
+    # of its moving average and of the rest (Zeng et al. 2023, arXiv:2205.13504).
     architecture: Literal[
         "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "factorised_encoder",
         "recurrent", "elmo", "decomposable_attention", "prefix_decoder", "autoencoder",
         "variational_autoencoder", "diffusion_transformer", "decision_transformer", "evoformer",
+        "dlinear",
     ] = "encoder_decoder"  # fmt: skip
+    # dlinear: rows of the moving average, an odd number, of which the first and the last row of a
+    # window are repeated at its ends
+    trend_rows: int = number(25, 1, SIZE, of="architectures")
     # decision_transformer: "discrete" actions are a choice among those of training; "continuous"
     # ones are vectors of numbers from -1 to 1, predicted by tanh and squared error.
     actions: Literal["discrete", "continuous"] = value("discrete", of="architectures")
@@ -156,17 +162,23 @@ class ModelConfig(Section):
     # arXiv:2010.11929); "convolution": patches, reassembled into pictures, through convolutions
     # (Xiao et al. 2021, arXiv:2106.14881). "series": a window of a time series, normalised by its
     # own mean and standard deviation, in overlapping patches (PatchTST: Nie et al. 2023,
-    # arXiv:2211.14730). "conv1d": vectors, such as frames of sound, through two convolutions along
-    # the sequence, the second with stride 2, which halves the number of vectors (Whisper: Radford
-    # et al. 2022, arXiv:2212.04356). "trajectory": the steps of an agent, by linear maps of return,
-    # state and action, to each of which the vector of `positions` for the time step is added.
-    # "pairs": the known distances of pairs of points, for evoformer.
+    # arXiv:2211.14730); "variates": each channel of such a window, whole (iTransformer: Liu et al.
+    # 2024, arXiv:2310.06625). "conv1d": vectors, such as frames of sound, through two convolutions
+    # along the sequence, the second with stride 2, which halves the number of vectors (Whisper:
+    # Radford et al. 2022, arXiv:2212.04356). "trajectory": the steps of an agent, by linear maps of
+    # return, state and action, to each of which the vector of `positions` for the time step is
+    # added. "pairs": the known distances of pairs of points, for evoformer.
     stem: Literal[
-        "embedding", "linear", "convolution", "series", "conv1d", "trajectory", "pairs"
+        "embedding", "linear", "convolution", "series", "variates", "conv1d", "trajectory", "pairs"
     ] = "embedding"  # fmt: skip
     patch_length: int = number(16, 1, SIZE, of="stems")  # series: rows per patch
     # series: rows from the start of one patch to the start of the next
     patch_stride: int = number(8, 1, SIZE, of="stems")
+    # How a window of a series is normalised, and its forecast brought back: by its own mean and
+    # standard deviation ("window"), after which "learned" multiplies it by a trained number and
+    # adds another, the same for all channels (RevIN: Kim et al. 2022,
+    # https://openreview.net/forum?id=cGDAkQo1C0p); or not at all, "none".
+    series_norm: Literal["window", "learned", "none"] = value("window", of="stems")
     # What is predicted for each value of a series. "point": a number, by squared error; or the
     # parameters of a distribution: "normal", "student_t", or its nine deciles, "quantiles".
     distribution: Literal["point", "normal", "student_t", "quantiles"] = value("point", of="stems")
@@ -960,6 +972,9 @@ class ObjectiveConfig(Section):
     document: Literal["line", "file", "joined"] = value("line", of="objectives")
     # forecast: rows that are predicted after each window
     horizon: int = number(96, 1, SIZE, of="objectives")
+    # forecast: whether each channel of a series is an example of its own, or all are read and
+    # predicted together, as stem="variates" needs it
+    channels: Literal["apart", "together"] = value("apart", of="objectives")
     # language_model: the share of training windows whose middle, the part between two random
     # characters, comes after the rest, so that the model learns to fill gaps; a quarter to nine
     # tenths leave the loss of other texts as it is (Bavarian et al. 2022, arXiv:2207.14255). Scores

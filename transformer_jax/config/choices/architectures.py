@@ -190,6 +190,19 @@ def _check_evoformer(model: Any, field: str) -> None:
     )
 
 
+def _check_dlinear(model: Any, field: str) -> None:
+    check(
+        model.stem == "series",
+        f"stem={model.stem!r}: architecture='dlinear' reads windows of a time series; choose "
+        "'series'",
+    )
+    check(
+        model.trend_rows % 2 == 1,
+        f"trend_rows={model.trend_rows}: the moving average is centred, with as many rows on "
+        "either side; choose an odd number",
+    )
+
+
 # Fields of all models with a table of pieces, dropout and computation.
 _TABLES = ("architecture", "d_model", "dropout_rate", "positions", "embedding_norm",
            "embedding_scale", "compute_dtype")  # fmt: skip
@@ -257,6 +270,12 @@ ARCHITECTURES = {
         fields=("architecture", "d_model", "dropout_rate", "positions", "compute_dtype", "norm",
                 "norm_epsilon", "num_encoder_layers", "num_heads", "stem", *_PAIRS),
         check=_check_evoformer,
+    ),
+    "dlinear": Architecture(
+        stacks=(), layered=False, vectors=True, rows=True, reads=("trend_rows",),
+        fields=("architecture", "stem", "positions", "compute_dtype", "distribution",
+                "series_norm", "trend_rows"),
+        check=_check_dlinear,
     ),
 }  # fmt: skip
 

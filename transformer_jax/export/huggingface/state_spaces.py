@@ -113,6 +113,10 @@ MAMBA = Family(
 )  # fmt: skip
 
 
+# Time steps of any length, as versions write that.
+_NO_LIMIT = [0.0, math.inf], (0.0, math.inf), [0.0, {"__float__": "Infinity"}]
+
+
 # Dao and Gu 2024, arXiv:2405.21060.
 MAMBA2 = MAMBA._replace(
     model_type="mamba2",
@@ -132,8 +136,7 @@ MAMBA2 = MAMBA._replace(
         )),
         ("n_groups", Word("state_groups", written=lambda c: c.state_groups or 1)),
         ("time_step_limit", Word(
-            "architecture", (([0.0, math.inf], "decoder"), ((0.0, math.inf), "decoder")),
-            written=None,
+            "architecture", tuple((limit, "decoder") for limit in _NO_LIMIT), written=None
         )),
     ),
     defaults={
