@@ -59,7 +59,9 @@ ONLY_IN = {
     "recurrence": ("architecture", ("recurrent",)),
     "source_attention": ("architecture", ("recurrent",)),
     "expert_scores": ("feed_forward_pattern", (("experts",), ("dense", "experts"))),
-    "distribution": ("stem", ("series",)), "series_norm": ("stem", ("series", "variates")), "pooling": ("architecture", ("encoder", "decoder")),
+    "distribution": ("stem", ("series", "variates")),
+    "series_norm": ("stem", ("series", "variates")),
+    "pooling": ("architecture", ("encoder", "decoder")),
 }  # fmt: skip
 
 

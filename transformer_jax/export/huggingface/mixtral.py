@@ -123,7 +123,7 @@ QWEN3_MOE = QWEN3._replace(
     words=(
         *(item for item in QWEN3.words if item[0] != "intermediate_size"),
         ("moe_intermediate_size", Word("d_ff")),
-        ("num_local_experts", Word("num_experts")),
+        ("num_local_experts", Word("num_experts", default=lambda x: x.get("num_experts", 128))),
         *_CHOICE,
         ("decoder_sparse_step", Fixed(1)),
         ("mlp_only_layers", Word("feed_forward_pattern", _OF_ALL, default=None)),
@@ -134,11 +134,10 @@ QWEN3_MOE = QWEN3._replace(
         "num_key_value_heads": 4, "head_dim": None, "num_hidden_layers": 24,
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "hidden_act": "silu",
         "attention_dropout": 0.0, "attention_bias": False, "tie_word_embeddings": False,
-        "use_sliding_window": False, "num_local_experts": 128, "num_experts_per_tok": 8,
+        "use_sliding_window": False, "num_experts_per_tok": 8,
         "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": None,
         "rope_theta": 10_000.0,
     },
-    aliases={"num_experts": "num_local_experts"},
     fixed={
         **QWEN3.fixed, "feed_forward_pattern": ("experts",), "expert_scores": "softmax",
         "shared_experts": 0, "balancing_rate": 0.0,
