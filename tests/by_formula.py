@@ -40,6 +40,7 @@ def parameters(
     attention = d * (queries + shared) + values * d + scales
     sizes = {"query": queries, "key": kv * c.key_size, "value": kv * c.value_size, "output": d}
     attention += sum(size for name, size in sizes.items() if name in c.biases)
+    gate = d * {"none": 0, "elementwise": values, "headwise": c.num_heads}[c.attention_gate]
     gated = c.activation in ("swiglu", "reglu", "geglu", "geglu_tanh")
     inward = 2 if gated else 1
     bias = "feed_forward" in c.biases
@@ -47,7 +48,7 @@ def parameters(
     # Experts: the router, and a bias of each score.
     of_shared = inward * (d + bias) * c.shared_experts * c.d_ff
     of_shared += (c.shared_experts * c.d_ff + bias) * d if c.shared_experts else 0
-    of_experts = c.num_experts * (feed_forward + d + 1) + of_shared
+    of_experts = c.num_experts * (feed_forward + d + 1) + of_shared + d * c.shared_expert_gate
     rank = c.lora_rank or 0  # of the two matrices beside each adapted map
     ends = {name: d + size for name, size in sizes.items()} | {"output": values + d}
     # Adapted tables: the source's and the target's, which may be one.
@@ -99,7 +100,9 @@ def parameters(
     others |= of_states(c)
 
     def mixers(pattern, count):
-        return sum(others.get(pattern[i % len(pattern)], attention) for i in range(count))
+        kinds = [pattern[i % len(pattern)] for i in range(count)]
+        gates = sum(gate for kind in kinds if kind in ("full", "local", "dilated"))
+        return gates + sum(others.get(kind, attention) for kind in kinds)
 
     def feed_forwards(count):
         """With their norms, if they have their own."""
@@ -139,7 +142,7 @@ def parameters(
         if c.multi_token != "none":  # a layer of the last one's kinds, and what joins two vectors
             mixer = c.decoder_pattern[(c.num_decoder_layers - 1) % len(c.decoder_pattern)]
             kind = c.feed_forward_pattern[(c.num_decoder_layers - 1) % len(c.feed_forward_pattern)]
-            each = others.get(mixer, attention) + part + pre * norm + distances
+            each = others.get(mixer, attention + gate) + part + pre * norm + distances
             each += {"dense": feed_forward, "experts": of_experts, "none": 0}[kind]
             each += part * (kind != "none" and c.residual != "parallel")
             each += (2 * norm + 2 * d * d) * (c.multi_token == "sequential")
@@ -147,7 +150,7 @@ def parameters(
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = feed_forwards(encoders) + encoders * part + pre * norm
     encoder += mixers(c.encoder_pattern, encoders) + adapted_tables
-    decoder = feed_forwards(decoders) + decoders * (attention + 2 * part) + pre * norm
+    decoder = feed_forwards(decoders) + decoders * (attention + gate + 2 * part) + pre * norm
     decoder += mixers(c.decoder_pattern, decoders)
     tables = {
         "all": tgt_vocab_size,

@@ -291,6 +291,7 @@ NEEDS = {
     "model.expert_scores": EXPERTS,
     "model.normalize_expert_weights": EXPERTS,
     "model.shared_experts": EXPERTS,
+    "model.shared_expert_gate": EXPERTS | {"model.shared_experts": 1},
     "model.balancing_rate": EXPERTS,
     "model.dilation": {"model.decoder_pattern": ("dilated",), "model.window": 4},
     "model.global_tokens": {"model.encoder_pattern": ("longformer",), "model.window": 4},

@@ -137,6 +137,16 @@ CASES = {
             logits_bias=True,
         ),
     ),
+    "gated, by channel": Case(
+        "plain",
+        _of(
+            LLAMA, decoder_pattern=("full", "local"), window=2, attention_gate="elementwise",
+            v_head_dim=5,
+        ),
+    ),
+    "gated translation, by head": Case(
+        "plain", _of(TRANSLATION, attention_gate="headwise", num_kv_heads=2)
+    ),
     "gpt2": Case("gpt2", GPT2),
     "gpt2, prefix": Case("gpt2", GPT2, ONE_PER_ROW, **PREFIX),
     "bloom, 4 heads": Case("bloom", BLOOM, ONE_PER_ROW),
@@ -171,7 +181,7 @@ CASES = {
         "plain",
         _of(
             DECODER, **EXPERTS, num_experts=6, shared_experts=1, activation="swiglu",
-            expert_scores="sigmoid", num_decoder_layers=1,
+            expert_scores="sigmoid", num_decoder_layers=1, shared_expert_gate=True,
         ),
     ),
     "olmo2's attention, t5's feed-forward": Case(

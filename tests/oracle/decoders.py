@@ -31,6 +31,7 @@ from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.qwen3_moe import modeling_qwen3_moe
+from transformers.models.qwen3_next import modeling_qwen3_next
 from transformers.models.stablelm import modeling_stablelm
 from transformers.models.starcoder2 import modeling_starcoder2
 from transformers.models.t5 import modeling_t5
@@ -48,7 +49,8 @@ MODULES = (
     modeling_gemma2, modeling_gemma3, modeling_gpt2, modeling_gpt_neox, modeling_llama,
     modeling_longformer, modeling_mamba, modeling_mamba2, modeling_mistral, modeling_mixtral,
     modeling_nemotron, modeling_olmo2, modeling_olmoe, modeling_phi, modeling_phi3,
-    modeling_qwen2, modeling_qwen3, modeling_qwen3_moe, modeling_rope_utils, modeling_stablelm,
+    modeling_qwen2, modeling_qwen3, modeling_qwen3_moe,
+    modeling_qwen3_next, modeling_rope_utils, modeling_stablelm,
     modeling_starcoder2, modeling_t5,
 )  # fmt: skip
 

@@ -73,6 +73,12 @@ PEERS = {
     "qwen3_moe": (T.Qwen3MoeConfig, {k: v for k, v in SIZES.items() if k != "intermediate_size"} | {
         "head_dim": 8, "moe_intermediate_size": 40, "num_experts": 4, "num_experts_per_tok": 2,
         "norm_topk_prob": True}),
+    "qwen3_next": (T.Qwen3NextConfig, {
+        k: v for k, v in SIZES.items() if k != "intermediate_size"} | {
+        "head_dim": 8, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 20,
+        "num_experts": 4, "num_experts_per_tok": 2, "linear_num_value_heads": 4,
+        "linear_num_key_heads": 2, "linear_key_head_dim": 6, "linear_value_head_dim": 5,
+        "linear_conv_kernel_dim": 3, "layer_types": ["linear_attention", "full_attention"]}),
     "olmoe": (T.OlmoeConfig, SIZES | {"num_experts": 4, "num_experts_per_tok": 2}),
     "mistral, window": (T.MistralConfig, SIZES | {"sliding_window": 3}),
     "phi": (T.PhiConfig, LAYER_NORM | {"num_key_value_heads": 2, "rope_parameters": PARTLY}),
@@ -155,7 +161,7 @@ def peer(name: str, more: dict | None = None) -> T.PreTrainedModel:
     return model
 
 
-EXPERTS = ("mixtral", "qwen3_moe", "olmoe")
+EXPERTS = ("mixtral", "qwen3_moe", "qwen3_next", "olmoe")
 OFFSET = ("bart", "mbart", "opt")
 
 

@@ -210,7 +210,12 @@ class Plain(torch.nn.Module):
         outputs = torch.stack([one(number) for number in range(c.num_experts)], -2)
         places = chosen[..., None].expand(*chosen.shape, x.shape[-1])
         y = (weights[..., None] * outputs.gather(-2, places)).sum(-2)
-        return y + self._dense(f"{path}/shared", x) if c.shared_experts else y
+        if not c.shared_experts:
+            return y
+        shared = self._dense(f"{path}/shared", x)
+        if c.shared_expert_gate:
+            shared = shared * (x @ self.p[f"{path}/shared_gate/kernel"]).sigmoid()
+        return y + shared
 
     def _feed_forward(self, path: str, x: torch.Tensor) -> torch.Tensor:
         experts = f"{path}/router/kernel" in self.p
@@ -265,7 +270,11 @@ class Plain(torch.nn.Module):
             mixed = WHOLE[scheme](self.config, of_distances, q, k, v, seen, pos)
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-        return self._map(f"{path}/output", mixed.transpose(1, 2), axes=2)
+        mixed = mixed.transpose(1, 2)
+        if f"{path}/gate/kernel" in self.p:
+            gate = self._map(f"{path}/gate", x).sigmoid()
+            mixed = mixed * (gate if gate.ndim == 4 else gate[..., None])
+        return self._map(f"{path}/output", mixed, axes=2)
 
     def _head_norm(self, path: str, x: torch.Tensor) -> torch.Tensor:
         """Return queries or keys [B T N H], normalised according to the config."""

@@ -17,7 +17,7 @@ from transformer_jax.nn.distributions import DISTRIBUTIONS
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
 from transformer_jax.nn.experts import EXPERT_SCORES
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.nn.mixers.attention import KERNELS, SCORE_SCALES
+from transformer_jax.nn.mixers.attention import GATES, KERNELS, SCORE_SCALES
 from transformer_jax.nn.mixers.heads import QUERY_KEY_NORMS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.norm import NORMS
@@ -47,6 +47,7 @@ TABLES: dict[str, Collection[str]] = {
     "expert_scores": EXPERT_SCORES,
     "attention": KERNELS,
     "score_scale": SCORE_SCALES,
+    "attention_gate": GATES,
     "query_key_norm": QUERY_KEY_NORMS,
     "positions": POSITIONS,
     "relative_positions": RELATIVE_POSITIONS,

@@ -191,10 +191,11 @@ def test_itransformer():
         shapes |= {
             f"{at}/self_attention/output/kernel": (*heads, width),
             f"{at}/self_attention/output/bias": (width,),
-            f"{at}/feed_forward/up/kernel": (width, c.d_ff), f"{at}/feed_forward/up/bias": (c.d_ff,),
+            f"{at}/feed_forward/up/kernel": (width, c.d_ff),
+            f"{at}/feed_forward/up/bias": (c.d_ff,),
             f"{at}/feed_forward/down/kernel": (c.d_ff, width),
             f"{at}/feed_forward/down/bias": (width,),
-        }  # fmt: skip
+        }
     norms = [f"encoder/layer_{i}/{part}_residual/norm" for i in range(c.num_encoder_layers)
              for part in ("self_attention", "feed_forward")]  # fmt: skip
     shapes |= {f"{norm}/{leaf}": (width,) for norm in (*norms, "encoder/final_norm")

@@ -379,6 +379,9 @@ class ModelConfig(Section):
     # Experts that all positions pass through besides: one dense layer of this many times d_ff
     # (DeepSeekMoE: arXiv:2401.06066).
     shared_experts: int = number(0, 0, 2**12, of="feed_forwards")
+    # Whether their output is multiplied by a sigmoid of a map of their input to one number (Qwen2
+    # with experts: arXiv:2407.10671; Qwen3-Next).
+    shared_expert_gate: bool = value(False, of="feed_forwards", neutral=(False,))
     # What each training step adds to an expert's bias, if it was chosen less often than the mean of
     # its layer's in the batch, or takes from it, if more often. The bias counts where experts are
     # chosen, not in their weights, and so balances them without another loss (Wang et al. 2024,
@@ -403,6 +406,11 @@ class ModelConfig(Section):
     # RMSNorm of queries and keys, before they rotate: "per_head", with one scale for all heads
     # (Qwen3); "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
     query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
+    # What heads gather, before the map after them, times a sigmoid of a map of the layer's input:
+    # "elementwise", one for each channel (Qiu et al. 2025, arXiv:2505.06708; Qwen3-Next), or
+    # "headwise", one for each head. For layers of `full`, `local`, `dilated` and `conformer`, and
+    # for cross-attention.
+    attention_gate: Literal["none", "elementwise", "headwise"] = "none"
     # "dense": all pairs, as in the paper. "fused": never stored; on an NVIDIA GPU, in bfloat16, by
     # one kernel, cuDNN's beyond 128 positions, else by XLA, with a warning that says why.
     attention: Literal["dense", "fused"] = value(

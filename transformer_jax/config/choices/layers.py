@@ -102,6 +102,11 @@ def _check_experts(model: Any, field: str) -> None:
         "normalize_expert_weights=True: the weight of a single expert would always be 1, and its "
         "score would never be learned; set it to False, or raise experts_per_token=1",
     )
+    check(
+        model.shared_experts > 0 or not model.shared_expert_gate,
+        "shared_expert_gate=True: is of shared experts, and shared_experts=0; raise it, or set "
+        "shared_expert_gate to False",
+    )
     widest = max(model.num_experts, model.shared_experts)
     check(
         widest * model.d_model * model.d_ff <= ELEMENTS,
@@ -146,7 +151,7 @@ FEED_FORWARDS = {
     "experts": FeedForward(
         reads=(
             "num_experts", "experts_per_token", "expert_scores", "normalize_expert_weights",
-            "shared_experts", "balancing_rate",
+            "shared_experts", "shared_expert_gate", "balancing_rate",
         ),
         check=_check_experts,
         active=lambda model: f"{model.experts_per_token} of {model.num_experts} experts",

@@ -23,6 +23,7 @@ from transformer_jax.config.choices.states import (
 )
 
 _BOTH = "encoder", "decoder"
+_UNGATED = ("attention_gate",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,7 @@ def _cell(**known: Any) -> Mixer:
 def _joint(parts: int) -> Mixer:
     why = "{has} has a text and a picture, which only a diffusion transformer reads"
     return Mixer(
-        weights="softmax", stacks=("encoder",), rows=True, parts=parts,
+        weights="softmax", stacks=("encoder",), rows=True, parts=parts, ignores=_UNGATED,
         needs=(
             Need("architecture", ("diffusion_transformer",), why),
             Need("condition", ("text",), "{has} has a text beside the picture"),
@@ -146,7 +147,7 @@ def _along(parts: int | None = None) -> Mixer:
     why = "{has} mixes along axes of a clip, which only the encoder of vectors has"
     near = "{has} has positions of its own along each axis of a clip; add some with grid_positions"
     return Mixer(
-        weights="softmax", stacks=("encoder",), rows=True, clip=True, parts=parts,
+        weights="softmax", stacks=("encoder",), rows=True, clip=True, parts=parts, ignores=_UNGATED,
         needs=(
             Need("architecture", ("encoder_decoder", "encoder", "diffusion_transformer"), why),
             Need("relative_positions", ("none",), near),
@@ -158,7 +159,8 @@ def _along(parts: int | None = None) -> Mixer:
 def _averages(stack: Literal["encoder", "decoder"]) -> Mixer:
     why = "{has} has values of another size than keys"
     return Mixer(
-        reads=("state_width", "state_size"), ignores=("query_key_norm", "num_kv_heads"),
+        reads=("state_width", "state_size"),
+        ignores=("query_key_norm", "num_kv_heads", *_UNGATED),
         weights="softmax", averages=True, stacks=(stack,),
         needs=(Need("attention", ("dense",), why),), check=check_values,
     )  # fmt: skip
@@ -180,7 +182,7 @@ MIXERS = {
     "full": Mixer(weights="softmax"),
     "latent": Mixer(
         reads=("latent_size", "query_latent_size"),
-        ignores=("query_key_norm", "num_kv_heads"),
+        ignores=("query_key_norm", "num_kv_heads", *_UNGATED),
         weights="softmax",
         initializers=("xavier",),
         needs=(
@@ -196,6 +198,7 @@ MIXERS = {
     "dilated": Mixer(weights="softmax", within=True, reads=("dilation",)),
     "longformer": Mixer(
         weights="softmax",
+        ignores=_UNGATED,
         within=True,
         reads=("global_tokens",),
         stacks=("encoder",),
@@ -204,6 +207,7 @@ MIXERS = {
     ),
     "bigbird": Mixer(
         weights="softmax",
+        ignores=_UNGATED,
         reads=("block_size", "random_blocks", "feature_seed"),
         stacks=("encoder",),
         rows=True,
@@ -343,7 +347,9 @@ def check_scores(model: Any) -> None:
 
 
 # Fields of attention with a softmax alone.
-_OF_SCORES = "attention_temperature", "attention_softcap", "score_scale", "score_size"
+_OF_SCORES = (
+    "attention_temperature", "attention_softcap", "attention_gate", "score_scale", "score_size"
+)  # fmt: skip
 
 
 def check_mixers_read(model: Any) -> None:

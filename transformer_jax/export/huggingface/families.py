@@ -29,6 +29,7 @@ from transformer_jax.export.huggingface.layer_norm_decoders import (
 )
 from transformer_jax.export.huggingface.mixtral import MIXTRAL, OLMOE, QWEN3_MOE
 from transformer_jax.export.huggingface.parallel_decoders import COHERE, PHI
+from transformer_jax.export.huggingface.qwen3_next import QWEN3_NEXT
 from transformer_jax.export.huggingface.seq2seq import BART, MARIAN, MBART, PEGASUS, T5, T5_GATED
 from transformer_jax.export.huggingface.state_spaces import MAMBA, MAMBA2
 
@@ -40,6 +41,7 @@ FAMILIES = {
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "qwen3_moe": QWEN3_MOE,
+    "qwen3_next": QWEN3_NEXT,
     "olmo2": OLMO2,
     "olmoe": OLMOE,
     "phi3": PHI3,

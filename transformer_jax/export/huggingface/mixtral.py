@@ -109,11 +109,16 @@ _NAMED = {
         for name in ("gate", "up", "down")
     },
 }
-_CHOICE = (
+CHOICE = (
     ("num_experts_per_tok", Word("experts_per_token")),
     ("norm_topk_prob", Word("normalize_expert_weights")),
 )
 _OF_ALL = (([], ("experts",)), (None, ("experts",)))
+# Experts in all layers.
+EVERYWHERE = (
+    ("decoder_sparse_step", Fixed(1)),
+    ("mlp_only_layers", Word("feed_forward_pattern", _OF_ALL, default=None)),
+)
 
 # Yang et al. 2025, arXiv:2505.09388, with experts in every layer.
 QWEN3_MOE = QWEN3._replace(
@@ -124,9 +129,8 @@ QWEN3_MOE = QWEN3._replace(
         *(item for item in QWEN3.words if item[0] != "intermediate_size"),
         ("moe_intermediate_size", Word("d_ff")),
         ("num_local_experts", Word("num_experts", default=lambda x: x.get("num_experts", 128))),
-        *_CHOICE,
-        ("decoder_sparse_step", Fixed(1)),
-        ("mlp_only_layers", Word("feed_forward_pattern", _OF_ALL, default=None)),
+        *CHOICE,
+        *EVERYWHERE,
     ),
     layout=Layout(apart, together),
     defaults={
@@ -152,7 +156,7 @@ OLMOE = LLAMA._replace(
         *(item for item in NO_BIASES if item[0] != "head_dim"),
         ("attention_bias", Part("biases", ATTENTION)),
         ("num_experts", Word("num_experts")),
-        *_CHOICE,
+        *CHOICE,
         ("clip_qkv", Fixed(None)),
     ),
     layout=Layout(apart, together),

@@ -19,7 +19,7 @@ QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_QWEN = "qwen2", "qwen3", "qwen3_moe"
+_QWEN = "qwen2", "qwen3", "qwen3_moe", "qwen3_next"
 _COMPOSED = (*_QWEN, "gpt_neox", "mamba", "mamba2")
 _USUAL = {  # special pieces of families whose configs do not name them
     "bert": {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},

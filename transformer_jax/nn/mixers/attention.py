@@ -1,17 +1,20 @@
 """Multi-head attention (paper 3.2.2): project to heads, mix, join."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from transformer_jax.base.arrays import Array, Bool, Float
+import jax
+
+from transformer_jax.base.arrays import Array, Bool, Float, at_least_float32
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
-from transformer_jax.nn.linear import project_together
+from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers import dense, fused
 from transformer_jax.nn.mixers.heads import Heads, heads_first, normal
 from transformer_jax.nn.relative_positions import scheme_of
+from transformer_jax.nn.roles import INWARD
 from transformer_jax.nn.view import View
 
 KERNELS = {"dense": dense.mix, "fused": fused.mix}
@@ -19,6 +22,14 @@ KERNELS = {"dense": dense.mix, "fused": fused.mix}
 SCORE_SCALES: dict[str, Callable[[int], float]] = {
     "inverse_sqrt": lambda size: size**-0.5,
     "none": lambda size: 1.0,
+}
+
+
+# The shape of a gate, from the config; (): there is none.
+GATES: dict[str, Callable[[ModelConfig], tuple[int, ...]]] = {
+    "none": lambda config: (),
+    "elementwise": lambda config: (config.num_heads, config.value_size),
+    "headwise": lambda config: (config.num_heads,),
 }
 
 
@@ -34,9 +45,16 @@ class Attention(Heads):
     It also serves as cross-attention: `recall` on what `remember` returned for another sequence.
     """
 
+    gates: ClassVar[bool] = True  # whether it reads `config.attention_gate`
+
     def setup(self) -> None:
         super().setup()
         c = self.config
+        shape = pick(GATES, c.attention_gate, "config.model.attention_gate")(c)
+        self.gate = None
+        if shape and self.gates:
+            names = ("heads", "head_dim")[: len(shape)]
+            self.gate = Project((c.d_model,), shape, ("embed", *names), self.dtype, False, INWARD)
         self.relative_positions = scheme_of("layer", c)
         self.dropout = Dropout(c.attention_dropout_rate)
 
@@ -46,7 +64,7 @@ class Attention(Heads):
         """See Mixer."""
         view = self._view(view)
         q, past = self._queries_keys_values(x, view)
-        return self._gather(q, past, view, train)
+        return self._gather(q, past, view, train, *self._gate_of(x))
 
     def empty(self, lanes: Lanes) -> Any:
         """See Mixer."""
@@ -62,7 +80,7 @@ class Attention(Heads):
         q, new = self._queries_keys_values(x, view)
         cache = cache.write(slots.number, new)  # not written for inactive sentences
         seen, view = (cache, view) if view.visible is not None else (new, view.on_itself())
-        mixed, weights = self._gather(q, seen, view, False)
+        mixed, weights = self._gather(q, seen, view, False, *self._gate_of(x))
         return mixed, weights, cache
 
     def remember(self, x: Float[Array, "B S D"]) -> KeysValues:
@@ -75,7 +93,14 @@ class Attention(Heads):
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         """Return what x gathers from a memory, and the weights; without relative positions."""
         q = normal(self.query_norm, self.query(x))
-        return self._gather(heads_first(q), memory, view, train)
+        return self._gather(heads_first(q), memory, view, train, *self._gate_of(x))
+
+    def _gate_of(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
+        """Return what heads are multiplied by [B T N Hv] or [B T N 1], if by anything."""
+        if self.gate is None:
+            return ()
+        gate = jax.nn.sigmoid(at_least_float32(self.gate(x)))
+        return (gate if gate.ndim == 4 else gate[..., None],)
 
     def _view(self, view: View) -> View:
         return self.relative_positions(view)
@@ -87,10 +112,10 @@ class Attention(Heads):
         return heads_first(q), keys_values(k, v)
 
     def _gather(
-        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool, *gate: Array
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         mixed, weights = self._mixed(q, memory, view, train)
-        return self._joined(mixed), weights
+        return self._joined(mixed, *gate), weights
 
     def _mixed(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
@@ -100,8 +125,11 @@ class Attention(Heads):
         dropout: Callable[[Array], Array] = lambda w: self.dropout(w, train)  # noqa: E731
         return mix(q, *memory, view, dropout, score_scale(c), c.attention_softcap)
 
-    def _joined(self, mixed: Float[Array, "B N T Hv"]) -> Float[Array, "B T D"]:
-        return self.output(mixed.swapaxes(1, 2))
+    def _joined(self, mixed: Float[Array, "B N T Hv"], *gate: Array) -> Float[Array, "B T D"]:
+        mixed = mixed.swapaxes(1, 2)
+        for factor in gate:
+            mixed = (mixed * factor).astype(mixed.dtype)
+        return self.output(mixed)
 
 
 def keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
