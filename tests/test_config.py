@@ -648,8 +648,9 @@ def test_a_wrong_element_is_rejected_with_its_index(path, value, where):
         (
             "model.norm",
             "layernorm",
-            "must be one of 'layer_norm', 'rms_norm', 'scale_norm', 'layer_norm_no_bias', or "
-            "FILE.py:NAME, a part of your own (did you mean 'layer_norm'?)",
+            "must be one of 'layer_norm', 'rms_norm', 'scale_norm', 'layer_norm_no_bias', "
+            "'zero_centered_rms_norm', or FILE.py:NAME, a part of your own (did you mean "
+            "'layer_norm'?)",
         ),
     ],
 )

@@ -84,10 +84,8 @@ def _windows(rows: Float[np.ndarray, "L C"], config: ObjectiveConfig) -> TokenSt
     """Return a window for each channel, or one with all of them."""
     (window, channels), horizon = rows.shape, config.horizon
     if config.channels == "together":
-        one, nothing = np.zeros(1, np.int64), np.zeros((horizon, channels), np.float32)
-        return TokenStore(
-            Ragged(rows, one, one + window), Ragged(nothing, one, one + horizon)
-        )  # fmt: skip
+        one, unread = np.zeros(1, np.int64), np.zeros((horizon, channels), np.float32)
+        return TokenStore(Ragged(rows, one, one + window), Ragged(unread, one, one + horizon))
     starts = np.arange(channels, dtype=np.int64) * window
     nothing = np.zeros(horizon, np.float32)  # placeholders: not read
     return TokenStore(

@@ -187,7 +187,8 @@ class Encoder(Network):
             if kind == "path":
                 outputs[name] = Pointed(silenced(head.logits(hidden), memory.seg), head)
         if "forecast" in self.predicts:
-            outputs["forecast"] = self.forecast_head(x, self.stem.scale(src.inputs))
+            stem: Any = self.stem
+            outputs["forecast"] = self.forecast_head(x, stem.scale(src.inputs))
         return outputs
 
     def encode(self, side: Side | None, train: bool) -> Memory:

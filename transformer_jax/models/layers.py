@@ -229,7 +229,7 @@ class Conformer(Layer):
     def setup(self) -> None:
         super().setup()
         kind = self.feed_forward_kind
-        self.first_feed_forward = new_feed_forward(self.config, self.dtype, kind)
+        self.first_feed_forward: Any = new_feed_forward(self.config, self.dtype, kind)
         self.first_feed_forward_residual = make_residual(self.config, self.cross)
         self.convolution = ConvolutionModule(self.config, self.dtype)
         self.convolution_residual = make_residual(self.config, self.cross)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.base.arrays import Array, Float, Int, Size
+from transformer_jax.base.arrays import Array, Float, Int, Size, at_least_float32
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick

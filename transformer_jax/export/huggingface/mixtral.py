@@ -113,7 +113,7 @@ CHOICE = (
     ("num_experts_per_tok", Word("experts_per_token")),
     ("norm_topk_prob", Word("normalize_expert_weights")),
 )
-_OF_ALL = (([], ("experts",)), (None, ("experts",)))
+_OF_ALL: tuple[tuple[Any, Any], ...] = (([], ("experts",)), (None, ("experts",)))
 # Experts in all layers.
 EVERYWHERE = (
     ("decoder_sparse_step", Fixed(1)),

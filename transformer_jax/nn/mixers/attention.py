@@ -64,7 +64,7 @@ class Attention(Heads):
         """See Mixer."""
         view = self._view(view)
         q, past = self._queries_keys_values(x, view)
-        return self._gather(q, past, view, train, *self._gate_of(x))
+        return self._gather_gated(x, q, past, view, train)
 
     def empty(self, lanes: Lanes) -> Any:
         """See Mixer."""
@@ -80,7 +80,7 @@ class Attention(Heads):
         q, new = self._queries_keys_values(x, view)
         cache = cache.write(slots.number, new)  # not written for inactive sentences
         seen, view = (cache, view) if view.visible is not None else (new, view.on_itself())
-        mixed, weights = self._gather(q, seen, view, False, *self._gate_of(x))
+        mixed, weights = self._gather_gated(x, q, seen, view, False)
         return mixed, weights, cache
 
     def remember(self, x: Float[Array, "B S D"]) -> KeysValues:
@@ -93,14 +93,19 @@ class Attention(Heads):
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         """Return what x gathers from a memory, and the weights; without relative positions."""
         q = normal(self.query_norm, self.query(x))
-        return self._gather(heads_first(q), memory, view, train, *self._gate_of(x))
+        return self._gather_gated(x, heads_first(q), memory, view, train)
 
-    def _gate_of(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
-        """Return what heads are multiplied by [B T N Hv] or [B T N 1], if by anything."""
+    def _gather_gated(
+        self, x: Float[Array, "B T D"], q: Float[Array, "B N T H"], memory: KeysValues, view: View,
+        train: bool,
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:  # fmt: skip
+        """Return what `_gather` does, with heads multiplied by a gate of x, if there is one."""
         if self.gate is None:
-            return ()
+            return self._gather(q, memory, view, train)
+        mixed, weights = self._heads(q, memory, view, train)
         gate = jax.nn.sigmoid(at_least_float32(self.gate(x)))
-        return (gate if gate.ndim == 4 else gate[..., None],)
+        gate = (gate if gate.ndim == 4 else gate[..., None]).swapaxes(1, 2)
+        return self._joined((mixed * gate).astype(mixed.dtype)), weights
 
     def _view(self, view: View) -> View:
         return self.relative_positions(view)
@@ -112,10 +117,16 @@ class Attention(Heads):
         return heads_first(q), keys_values(k, v)
 
     def _gather(
-        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool, *gate: Array
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
-        mixed, weights = self._mixed(q, memory, view, train)
-        return self._joined(mixed, *gate), weights
+        mixed, weights = self._heads(q, memory, view, train)
+        return self._joined(mixed), weights
+
+    def _heads(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"] | None]:
+        """Return what each head gathers, before the map that joins them."""
+        return self._mixed(q, memory, view, train)
 
     def _mixed(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
@@ -125,11 +136,8 @@ class Attention(Heads):
         dropout: Callable[[Array], Array] = lambda w: self.dropout(w, train)  # noqa: E731
         return mix(q, *memory, view, dropout, score_scale(c), c.attention_softcap)
 
-    def _joined(self, mixed: Float[Array, "B N T Hv"], *gate: Array) -> Float[Array, "B T D"]:
-        mixed = mixed.swapaxes(1, 2)
-        for factor in gate:
-            mixed = (mixed * factor).astype(mixed.dtype)
-        return self.output(mixed)
+    def _joined(self, mixed: Float[Array, "B N T Hv"]) -> Float[Array, "B T D"]:
+        return self.output(mixed.swapaxes(1, 2))
 
 
 def keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:

@@ -55,18 +55,18 @@ class LocalAttention(Attention):
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
         if view.visible is None:
-            mixed, weights = self._gather(q, new, view.on_itself(), False, *self._gate_of(x))
+            mixed, weights = self._gather_gated(x, q, new, view.on_itself(), False)
             return mixed, weights, cache.prompted(new, view.q_seg)
         batch, width, _ = cache.seen.shape
         pos = view.q_pos.reshape(batch, width, -1)
         cache = cache.write(pos[:, 0], new, active)
         visible = jnp.repeat(cache.seen, pos.shape[2], axis=1)
         view = view.on_slots(visible, cache.k_pos())
-        return *self._gather(q, cache.memory, view, False, *self._gate_of(x)), cache
+        return *self._gather_gated(x, q, cache.memory, view, False), cache
 
-    def _gather(
-        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool, *gate: Array
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
+    def _heads(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"] | None]:
         size, length = self.config.window, q.shape[2]
         assert size is not None
         by_lengths = (
@@ -78,13 +78,13 @@ class LocalAttention(Attention):
         short = length <= 2 * size * self._dilation
         slots = view.visible is not None  # of a search
         if slots or view.order == "ranked" or by_lengths or short:
-            return super()._gather(q, memory, view, train, *gate)
+            return super()._heads(q, memory, view, train)
         blocks = Blocks(q.shape[0], length, size, self._dilation, view.order == "all")
         keys, values = blocks.around(memory.keys, 3), blocks.around(memory.values, 2)
         mixed, weights = self._mixed(
             blocks.own(q, 2), KeysValues(keys, values), blocks.view(view), train
         )
-        return self._joined(blocks.whole(mixed), *gate), blocks.spread(weights)
+        return blocks.whole(mixed), blocks.spread(weights)
 
 
 class DilatedAttention(LocalAttention):
