@@ -86,6 +86,7 @@ def parameters(
     places = attention + 2 * c.max_positions * c.position_rank
     others |= {"aft_full": places, "aft_local": places}
     others |= {"lsh": attention - d * queries - queries * ("query" in c.biases)}
+    others |= {"differential": attention + 4 * c.key_size}
     others |= {"longformer": 2 * attention - scales - values * d - d * ("output" in c.biases)}
     # Latent attention: queries from the stream or from a latent, keys and values from a latent.
     own = int(c.key_size * c.rope_fraction) if c.relative_positions.startswith("rope") else 0
@@ -101,7 +102,7 @@ def parameters(
 
     def mixers(pattern, count):
         kinds = [pattern[i % len(pattern)] for i in range(count)]
-        gates = sum(gate for kind in kinds if kind in ("full", "local", "dilated"))
+        gates = sum(gate for kind in kinds if kind in ("full", "differential", "local", "dilated"))
         return gates + sum(others.get(kind, attention) for kind in kinds)
 
     def feed_forwards(count):

@@ -141,7 +141,8 @@ def _variants() -> dict[str, ModelConfig]:
         },
         "neox": {
             "architecture": "decoder", "num_encoder_layers": 6, "residual": "parallel_norms",
-            "relative_positions": "rope", "positions": "none",
+            "relative_positions": "rope", "positions": "none", "num_decoder_layers": 2,
+            "decoder_pattern": ("differential", "full"), "attention_gate": "headwise",
         },
         "cohere": {
             "architecture": "decoder", "num_encoder_layers": 6, "residual": "parallel",

@@ -137,6 +137,13 @@ CASES = {
             logits_bias=True,
         ),
     ),
+    "differential": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("differential",), decoder_pattern=("differential",),
+            num_kv_heads=2,
+        ),
+    ),
     "gated, by channel": Case(
         "plain",
         _of(

@@ -10,9 +10,9 @@ def main(argv: Sequence[str]) -> int:
     """Make a work directory from a Hugging Face model, and return the exit code."""
     parser = Parser(
         "Make a work directory from the published files of a model and its tokenizer:\n"
-        "BERT, GPT-2, OPT, Llama, Mistral, Mixtral, Qwen 2 and 3, OLMo 2, OLMoE, Phi, Gemma,\n"
-        "Cohere, GPT-NeoX, Pythia, BLOOM, StableLM, Starcoder2, Mamba, Marian, Pegasus, BART,\n"
-        "mBART, T5. Score it, generate with it, or fine-tune it with\n"
+        "BERT, GPT-2, OPT, Llama, Mistral, Mixtral, Qwen 2, 3 and Next, OLMo 2, OLMoE, Phi,\n"
+        "Gemma, Cohere, GPT-NeoX, Pythia, BLOOM, StableLM, Starcoder2, Mamba, Marian, Pegasus,\n"
+        "BART, mBART, T5. Score it, generate with it, or fine-tune it with\n"
         "--config.init.source=WORKDIR, or =DIRECTORY."
     )
     parser.add_argument("directory", type=Path, help="with config.json, *.safetensors and "

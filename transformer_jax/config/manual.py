@@ -42,7 +42,7 @@ from transformer_jax.config.refusals.running import (
 
 # The mixers: what mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
+    "full", "differential", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "mamba2", "bimamba2", "gated_delta", "bigated_delta", "s4d", "bis4d", "mamba", "bimamba",
@@ -210,6 +210,7 @@ class ModelConfig(Section):
     # encoder_pattern, decoder_pattern: the kind of each layer, from the first one on, repeated.
     # These keep keys and values:
     #   full       attention to all positions
+    #   differential  the difference of two of these, for each pair of heads (arXiv:2410.05258)
     #   latent     the same with a latent vector of `latent_size` in place of keys and values, from
     #              which those of all heads are mapped (MLA: arXiv:2405.04434)
     #   local      attention to positions less than `window` away

@@ -77,6 +77,14 @@ def _check_latent(model: Any, pattern: str) -> None:
         )
 
 
+def _check_two_heads(model: Any, pattern: str) -> None:
+    check(
+        model.kv_heads % 2 == 0,
+        f"num_kv_heads={model.kv_heads}: {pattern}={getattr(model, pattern)} has pairs of heads; "
+        "choose an even number of both kinds",
+    )
+
+
 def _check_buckets(model: Any, pattern: str) -> None:
     check(
         model.hash_buckets % 2 == 0,
@@ -180,6 +188,11 @@ _HEADS = "state_width", "state_heads", "state_size"
 _BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax"),
+    "differential": Mixer(
+        weights="softmax",
+        needs=(Need("attention", ("dense",), "{has} has values of another size than keys"),),
+        check=_check_two_heads,
+    ),
     "latent": Mixer(
         reads=("latent_size", "query_latent_size"),
         ignores=("query_key_norm", "num_kv_heads", *_UNGATED),
