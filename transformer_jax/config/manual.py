@@ -42,7 +42,8 @@ from transformer_jax.config.refusals.running import (
 
 # The mixers: what mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "differential", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
+    "full", "differential", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear",
+    "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "mamba2", "bimamba2", "gated_delta", "bigated_delta", "s4d", "bis4d", "mamba", "bimamba",
