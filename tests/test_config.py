@@ -32,6 +32,7 @@ BY_TYPE = {bool: False, int: 32, float: 0.5, str: "x"}
 SPECIAL = {
     "model.local_rope_theta": 500.0,
     "model.trend_rows": 33,
+    "model.shared_expert_gate": True,
     "tokenizer.vocab_size": 300,
     "model.experts_per_token": 3,
     "model.feed_forward_pattern": ("experts", "dense"),

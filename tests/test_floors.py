@@ -227,6 +227,7 @@ BRANCHES = {
     "pixel_scale": "data.codecs.patches.train",
     "compute_dtype": "jnp.dtype",
     "document": "data.sources.load",
+    "channels": "data.objectives.forecasting.Forecast.items",
     "long_sources": "data.batches.batch.Ragged.cut",
     "algorithm": "sentencepiece",
     "normalization": "sentencepiece",

@@ -98,7 +98,9 @@ def together(found: Mapping[str, np.ndarray], shapes: Mapping[str, Any]) -> dict
 
 
 def _settled(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with the width of all heads that have a state, of one of which a file says."""
+    """Return fields with the width of all heads that have a state; a file has that of one."""
+    if not {"state_width", "state_heads"} <= fields.keys():
+        return fields
     return fields | {"state_width": fields["state_width"] * fields["state_heads"]}
 
 
