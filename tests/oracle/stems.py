@@ -25,6 +25,7 @@ SERIES = {
 DLINEAR = ModelConfig(
     architecture="dlinear", stem="series", positions="none", trend_rows=7, series_norm="learned",
 )  # fmt: skip
+NLINEAR = dataclasses.replace(DLINEAR, series_norm="last")
 VARIATES = ModelConfig(
     architecture="encoder", stem="variates", d_model=24, d_ff=40, num_heads=4, positions="none",
     num_encoder_layers=2, dropout_rate=0.0, activation="gelu", residual="pre_norm",
@@ -110,9 +111,9 @@ ALTERNATING = dataclasses.replace(
     max_positions=13,
 )
 STEMS = [
-    LINEAR, CONVOLUTION, PLACED, *SERIES.values(), DLINEAR, VARIATES, PERCEIVER, PREFIX, WHISPER,
-    CONFORMER, AUTOENCODER, VARIATIONAL, DIT, MM_DIT, DECISIONS, EVOFORMER, VIVIT, FACTORISED,
-    TIMESFORMER, ALTERNATING,
+    LINEAR, CONVOLUTION, PLACED, *SERIES.values(), DLINEAR, NLINEAR, VARIATES, PERCEIVER, PREFIX,
+    WHISPER, CONFORMER, AUTOENCODER, VARIATIONAL, DIT, MM_DIT, DECISIONS, EVOFORMER, VIVIT,
+    FACTORISED, TIMESFORMER, ALTERNATING,
 ]  # fmt: skip
 
 

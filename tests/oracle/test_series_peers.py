@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from oracle.compare import as_tree, assert_close
-from oracle.stems import DLINEAR, SERIES, VARIATES
+from oracle.stems import DLINEAR, NLINEAR, SERIES, VARIATES
 
 from transformer_jax.config import ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batches.batch import Ragged, one_per_row
@@ -140,8 +140,9 @@ def compare(found, tensors):
             assert_close(f"gradient of {name}", np.asarray(found[name]), tensor.grad.numpy())
 
 
-def test_dlinear():
-    """As in the authors' code, with RevIN around it: a moving average by torch, and two maps."""
+@pytest.mark.parametrize("config", [DLINEAR, NLINEAR], ids=["RevIN", "from the last row"])
+def test_dlinear(config):
+    """As in the authors' code, with a norm around it: a moving average by torch, and two maps."""
     import torch
     from torch.nn import functional as F
 
@@ -149,26 +150,27 @@ def test_dlinear():
     chance, sizes = np.random.default_rng(2), (WINDOW, HORIZON, 1)
     shapes = {f"{name}/{leaf}": shape for name in ("trend", "rest")
               for leaf, shape in (("kernel", sizes), ("bias", sizes[1:]))}  # fmt: skip
-    shapes |= {"norm/gain": (), "norm/shift": ()}
+    shapes |= {"norm/gain": (), "norm/shift": ()} if config is DLINEAR else {}
     params = {
         name: np.asarray(0.3 * chance.normal(size=shape) + name.endswith("gain"))
         for name, shape in shapes.items()
     }
     p = {name: torch.tensor(x, requires_grad=True) for name, x in params.items()}
     x = torch.tensor(past).swapaxes(1, 2)  # [B C L]
-    mean, deviation = (
-        x.mean(-1, keepdim=True),
-        (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt(),
-    )
-    scaled = (x - mean) / deviation * p["norm/gain"] + p["norm/shift"]
+    gain, shift = p.get("norm/gain", 1), p.get("norm/shift", 0)
+    mean, deviation = x[..., -1:], 1
+    if config is DLINEAR:
+        mean = x.mean(-1, keepdim=True)
+        deviation = (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    scaled = (x - mean) / deviation * gain + shift
     half = DLINEAR.trend_rows // 2
     trend = F.avg_pool1d(F.pad(scaled, (half, half), "replicate"), DLINEAR.trend_rows, 1)
     maps = zip((trend, scaled - trend), ("trend", "rest"), strict=True)
     raw = sum(y @ p[f"{name}/kernel"][..., 0] + p[f"{name}/bias"][:, 0] for y, name in maps)
-    said = (raw - p["norm/shift"]) / p["norm/gain"] * deviation + mean
+    said = (raw - shift) / gain * deviation + mean
     loss = F.mse_loss(said, torch.tensor(future).swapaxes(1, 2))
     loss.backward()
-    value, found = of_ours(DLINEAR, params, series)
+    value, found = of_ours(config, params, series)
     assert_close("loss", np.asarray(value), loss.item())
     compare(found, p)
 

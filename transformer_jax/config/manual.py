@@ -178,8 +178,9 @@ class ModelConfig(Section):
     # How a window of a series is normalised, and its forecast brought back: by its own mean and
     # standard deviation ("window"), after which "learned" multiplies it by a trained number and
     # adds another, the same for all channels (RevIN: Kim et al. 2022,
-    # https://openreview.net/forum?id=cGDAkQo1C0p); or not at all, "none".
-    series_norm: Literal["window", "learned", "none"] = value("window", of="stems")
+    # https://openreview.net/forum?id=cGDAkQo1C0p); "last": its last row is subtracted (NLinear:
+    # arXiv:2205.13504); "none".
+    series_norm: Literal["window", "learned", "last", "none"] = value("window", of="stems")
     # What is predicted for each value of a series. "point": a number, by squared error; or the
     # parameters of a distribution: "normal", "student_t", or its nine deciles, "quantiles".
     distribution: Literal["point", "normal", "student_t", "quantiles"] = value("point", of="stems")

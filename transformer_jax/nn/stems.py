@@ -200,9 +200,15 @@ def unscaled(inputs: Float[Array, "B L C"]) -> Scale:
     return Scale(0 * one, one)
 
 
+def from_last(inputs: Float[Array, "B L C"]) -> Scale:
+    """Return the scale that subtracts the last row."""
+    return unscaled(inputs)._replace(mean=at_least_float32(inputs[:, -1:]))
+
+
 SERIES_NORMS = {
     "window": KnownNorm(scale_of),
     "learned": KnownNorm(scale_of, trained=True),
+    "last": KnownNorm(from_last),
     "none": KnownNorm(unscaled),
 }
 
