@@ -329,7 +329,7 @@ PHI3 = LLAMA._replace(
     words=(
         *(item for item in NO_BIASES if item[0] != "head_dim" and "rope" not in item[0]),
         ("resid_pdrop", Word("dropout_rate")),
-        ("embd_pdrop", Word("dropout_rate")),
+        ("embd_pdrop", Word("dropout_rate", read=False)),
         *ROPE,
         WINDOW,
     ),

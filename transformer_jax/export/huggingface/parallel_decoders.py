@@ -38,7 +38,7 @@ PHI = LLAMA._replace(
         ("layer_norm_eps", Word("norm_epsilon")),
         ("hidden_act", Word("activation", ACTIVATIONS)),
         ("resid_pdrop", Word("dropout_rate")),
-        ("embd_pdrop", Word("dropout_rate")),
+        ("embd_pdrop", Word("dropout_rate", read=False)),  # 0 in Phi-2, beside another rate
         ("attention_dropout", Word("attention_dropout_rate")),
         *ROPE,
         ("tie_word_embeddings", Word("tied_embeddings", TIED)),

@@ -167,4 +167,5 @@ QWEN3_NEXT = mixtral.QWEN3_MOE._replace(
         "shared_expert_gate": True, "attention_gate": "elementwise", "biases": (),
     },
     settle=_settled,
+    others=("mtp.",),  # further layers, which predict the pieces after the next
 )  # fmt: skip
