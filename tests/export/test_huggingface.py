@@ -209,6 +209,8 @@ def test_kinds_of_layers_are_listed_one_by_one():
         from_words(family, words | {"layer_types": [near, "chunked"]})
     with pytest.raises(UserError, match=r"^layer_types=3: must be a list with a word for each"):
         from_words(family, words | {"layer_types": 3})
+    with pytest.raises(UserError, match=r"^layer_types: names 2 layers, and there are 7$"):
+        from_words(family, words | {"layer_types": [near, full]})
     plain = words | {"layer_types": [full] * 7}
     assert from_words(family, plain).window is from_words(family, plain).local_rope_theta is None
 

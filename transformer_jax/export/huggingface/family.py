@@ -243,6 +243,9 @@ def _fields(family: Family, words: Mapping[str, Any]) -> tuple[dict[str, Any], l
                 fields[word.field] = fields.get(word.field, ()) + (word.words if theirs else ())
             else:
                 ours = fields[word.field] = _ours(name, word, theirs)
+                layers = fields.get("num_decoder_layers")
+                if word.each and layers not in (None, len(theirs)):
+                    raise UserError(f"{name}: names {len(theirs)} layers, and there are {layers}")
                 first, same = seen.setdefault(word.field, (name, ours))
                 if same != ours:
                     raise UserError(f"{name}={theirs!r}: can only be imported if {first} is equal")
