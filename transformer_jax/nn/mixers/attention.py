@@ -52,7 +52,7 @@ class Attention(Heads):
         c = self.config
         shape = pick(GATES, c.attention_gate, "config.model.attention_gate")(c)
         self.gate = None
-        if shape and self.gates:
+        if self.gates and shape:
             names = ("heads", "head_dim")[: len(shape)]
             self.gate = Project((c.d_model,), shape, ("embed", *names), self.dtype, False, INWARD)
         self.relative_positions = scheme_of("layer", c)
@@ -100,7 +100,7 @@ class Attention(Heads):
         train: bool,
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:  # fmt: skip
         """Return what `_gather` does, with heads multiplied by a gate of x, if there is one."""
-        if self.gate is None:
+        if not self.gates or self.gate is None:
             return self._gather(q, memory, view, train)
         mixed, weights = self._heads(q, memory, view, train)
         gate = jax.nn.sigmoid(at_least_float32(self.gate(x)))
