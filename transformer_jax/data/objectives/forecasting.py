@@ -67,8 +67,11 @@ class Forecast(BaseObjective):
         """See Objective. Labels are the numbers themselves, float32."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        labels = tgt.inputs.reshape(rows, -1).astype(np.float32)
-        weight = np.repeat((tgt.seg > 0).astype(np.float32), labels.shape[1] // tgt_length, axis=1)
+        channels = src.inputs.shape[2] if src.inputs.ndim == 3 else 1
+        said = tgt.inputs  # of a batch without examples, a number for each row
+        said = np.repeat(said[..., None], channels, 2) if said.ndim == 2 else said
+        labels = said.reshape(rows, -1).astype(np.float32)
+        weight = np.repeat((tgt.seg > 0).astype(np.float32), channels, axis=1)
         target = Target(labels, weight)
         nothing = np.zeros_like(tgt.seg)
         return Batch(src, tgt._replace(inputs=nothing), {"forecast": target})
