@@ -38,16 +38,14 @@ from transformer_jax.config.convert import door
 _WINDOW, _LENGTH, _STRIDE = 336, 16, 8
 _DISTRIBUTIONS = "point", "normal", "student_t", "quantiles"
 _MODELS = "patchtst", "dlinear", "itransformer"
+_VARIANTS = *_DISTRIBUTIONS, *(f"{name}-{rows}" for name in _MODELS for rows in (336, 512, 720))
 
 
 def get_config(variant: str = "point"):
     """Return the experiment of a distribution, with PatchTST, or of "MODEL-ROWS"."""
     kind, _, rows_read = variant.partition("-")
     if kind not in (_MODELS if rows_read else _DISTRIBUTIONS) or not (rows_read or "1").isdigit():
-        raise ValueError(
-            f"no variant {variant!r}; there are {', '.join(_DISTRIBUTIONS)}, and "
-            f"{', '.join(_MODELS)}, each with a number of rows, as in dlinear-720"
-        )
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(_VARIANTS)}")
     window = int(rows_read or _WINDOW)
     c = door(Experiment())
     c.seed = 1

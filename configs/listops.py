@@ -63,17 +63,15 @@ MIXERS: dict = {
 VARIANTS: dict = {name: {} for name in MIXERS}  # published figures are for other lengths
 
 
-def get_config(mixer: str = "full"):
+def get_config(variant: str = "full"):
     """Return the experiment of one of MIXERS, after "masked-" or "pretrained-", and "arena-"."""
-    start, _, rest = mixer.partition("-")
-    start, whole = (start, rest) if start in ("masked", "pretrained") else ("", mixer)
+    start, _, rest = variant.partition("-")
+    start, whole = (start, rest) if start in ("masked", "pretrained") else ("", variant)
     arena = whole.startswith("arena-")
     mixer = whole.removeprefix("arena-")
     if mixer not in MIXERS:
-        raise ValueError(
-            f"no variant {mixer!r}; there are {', '.join(MIXERS)}, arena-NAME, and masked- and "
-            "pretrained- before either"
-        )
+        others = "arena-NAME, masked-NAME and pretrained-NAME"
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(MIXERS)}, {others}")
     c = door(Experiment())
     c.model.architecture = "encoder"
     c.model.num_encoder_layers = 4
