@@ -4,6 +4,8 @@
     python eval.py --workdir=runs/listops-bigbird
     transformer-jax sweep --config=configs/listops.py --variants=all --workdir=runs/listops_all \
       --evaluate=test
+    python train.py --config=configs/listops.py:masked-rotary
+    python train.py --config=configs/listops.py:pretrained-rotary
 
 Long Range Arena's task (arXiv:2011.04006), at lengths that two cores can train: 50 to 200 symbols,
 lists of at most 6 levels and 6 arguments, 40,000 texts. A model that has learned something beats
@@ -14,6 +16,12 @@ variant's name, as in `:arena-full`, uses the lengths and sizes of the Arena its
 4 layers, d_model 128, 4 heads, a mean over positions; 4,000 updates of 4,096 positions with Muon.
 On 2,000 test texts full attention then had 38.1 % (with Adam 36.0 %), and `bilstm` 50.2 %.
 "reformer" is lsh with reversible layers, and feed-forward layers in four chunks of positions.
+
+masked-NAME      self-pre-training (Amos et al. 2023, arXiv:2310.02980): the same model predicts
+                 symbols of the 40,000 training texts, of which a tenth is masked, in as many
+                 updates; it reads neither their values nor other texts
+pretrained-NAME  the task, from runs/listops-masked-NAME (`--config.init.source`); only the map to
+                 classes is new
 """
 
 from transformer_jax.config import Experiment
@@ -21,11 +29,17 @@ from transformer_jax.config.convert import door
 
 MIXERS: dict = {
     "full": {},
+    "rotary": {
+        "encoder_pattern": ("full",),
+        "positions": "none",
+        "relative_positions": "rope",
+    },
     "local": {"window": 16},
     "longformer": {"window": 16},
     "bigbird": {"block_size": 8, "random_blocks": 2},
     "lsh": {"block_size": 16, "hash_buckets": 16},
     "reformer": {  # the whole model: two reversible streams, chunks of d_ff
+        "encoder_pattern": ("lsh",),
         "block_size": 16,
         "hash_buckets": 16,
         "residual": "reversible",
@@ -49,16 +63,19 @@ MIXERS: dict = {
 VARIANTS: dict = {name: {} for name in MIXERS}  # published figures are for other lengths
 
 
-def get_config(mixer: str = "full"):
-    """Return the experiment of one of MIXERS, or "arena-" and one of them."""
-    arena = mixer.startswith("arena-")
-    mixer = mixer.removeprefix("arena-")
+def get_config(variant: str = "full"):
+    """Return the experiment of one of MIXERS, after "masked-" or "pretrained-", and "arena-"."""
+    start, _, rest = variant.partition("-")
+    start, whole = (start, rest) if start in ("masked", "pretrained") else ("", variant)
+    arena = whole.startswith("arena-")
+    mixer = whole.removeprefix("arena-")
     if mixer not in MIXERS:
-        raise ValueError(f"no variant {mixer!r}; there are {', '.join(MIXERS)}, and arena-NAME")
+        others = "arena-NAME, masked-NAME and pretrained-NAME"
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(MIXERS)}, {others}")
     c = door(Experiment())
     c.model.architecture = "encoder"
     c.model.num_encoder_layers = 4
-    c.model.encoder_pattern = ("lsh",) if mixer == "reformer" else (mixer,)
+    c.model.encoder_pattern = MIXERS[mixer].get("encoder_pattern", (mixer,))
     c.model.d_model = 512 if arena else 128
     c.model.d_ff = 1024 if arena else 256
     c.model.num_heads = 8 if arena else 4
@@ -100,4 +117,14 @@ def get_config(mixer: str = "full"):
     c.checkpoint.keep_last = 1
     c.evaluation.every_steps = 500
     c.evaluation.bleu_sentences = 0
+    if start:
+        c.tokenizer.vocab_size = 20  # <mask> besides
+    if start == "masked":
+        c.objective.name, c.objective.mask_rate = "masked_lm", 0.1
+        c.data.target_language = "text"
+        c.src.codec, c.tgt.codec = Experiment().src.codec, "words"
+        c.tokenizer.joint = True
+        c.checkpoint.best_by = "loss"
+    elif start == "pretrained":
+        c.init.source = f"runs/listops-masked-{whole}"
     return c

@@ -40,6 +40,7 @@ def parameters(
     attention = d * (queries + shared) + values * d + scales
     sizes = {"query": queries, "key": kv * c.key_size, "value": kv * c.value_size, "output": d}
     attention += sum(size for name, size in sizes.items() if name in c.biases)
+    gate = d * {"none": 0, "elementwise": values, "headwise": c.num_heads}[c.attention_gate]
     gated = c.activation in ("swiglu", "reglu", "geglu", "geglu_tanh")
     inward = 2 if gated else 1
     bias = "feed_forward" in c.biases
@@ -47,7 +48,7 @@ def parameters(
     # Experts: the router, and a bias of each score.
     of_shared = inward * (d + bias) * c.shared_experts * c.d_ff
     of_shared += (c.shared_experts * c.d_ff + bias) * d if c.shared_experts else 0
-    of_experts = c.num_experts * (feed_forward + d + 1) + of_shared
+    of_experts = c.num_experts * (feed_forward + d + 1) + of_shared + d * c.shared_expert_gate
     rank = c.lora_rank or 0  # of the two matrices beside each adapted map
     ends = {name: d + size for name, size in sizes.items()} | {"output": values + d}
     # Adapted tables: the source's and the target's, which may be one.
@@ -58,8 +59,9 @@ def parameters(
     attention += rank * sum(ends[name] for name in c.lora_maps if name in ends)
     adapted = [name for name in c.lora_maps if name in ("up", "gate")[:inward] or name == "down"]
     feed_forward += rank * len(adapted) * (d + c.d_ff)
-    norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1, "layer_norm_no_bias": d}[c.norm]
-    pre = c.residual in ("pre_norm", "sandwich", "reordered_norm", "reversible")
+    norm = {"layer_norm": 2 * d, "scale_norm": 1}.get(c.norm, d)
+    side_by_side = c.residual in ("parallel", "parallel_norms")
+    pre = side_by_side or c.residual in ("pre_norm", "sandwich", "reordered_norm", "reversible")
     part = norm * (2 if c.residual == "sandwich" else 1)  # of each sub-layer
     encoders, decoders = c.num_encoder_layers, c.num_decoder_layers
     if c.layer_sharing != "none":
@@ -84,6 +86,7 @@ def parameters(
     places = attention + 2 * c.max_positions * c.position_rank
     others |= {"aft_full": places, "aft_local": places}
     others |= {"lsh": attention - d * queries - queries * ("query" in c.biases)}
+    others |= {"differential": attention + 4 * c.key_size}
     others |= {"longformer": 2 * attention - scales - values * d - d * ("output" in c.biases)}
     # Latent attention: queries from the stream or from a latent, keys and values from a latent.
     own = int(c.key_size * c.rope_fraction) if c.relative_positions.startswith("rope") else 0
@@ -98,14 +101,18 @@ def parameters(
     others |= of_states(c)
 
     def mixers(pattern, count):
-        return sum(others.get(pattern[i % len(pattern)], attention) for i in range(count))
+        kinds = [pattern[i % len(pattern)] for i in range(count)]
+        gates = sum(gate for kind in kinds if kind in ("full", "differential", "local", "dilated"))
+        return gates + sum(others.get(kind, attention) for kind in kinds)
 
     def feed_forwards(count):
+        """With their norms, if they have their own."""
         kinds = (c.feed_forward_pattern * count)[:count]
-        return kinds.count("dense") * feed_forward + kinds.count("experts") * of_experts
+        found = kinds.count("dense") * feed_forward + kinds.count("experts") * of_experts
+        return found + (count - kinds.count("none")) * part * (c.residual != "parallel")
 
     if c.architecture == "encoder":
-        layers = feed_forwards(encoders) + encoders * 2 * part + pre * norm
+        layers = feed_forwards(encoders) + encoders * part + pre * norm
         layers += mixers(c.encoder_pattern, encoders) + adapted_tables
         rows = src_vocab_size + (c.max_positions if c.positions == "learned" else 0) + c.token_types
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
@@ -124,7 +131,7 @@ def parameters(
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0
         return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
-        layers = feed_forwards(decoders) + decoders * 2 * part + pre * norm
+        layers = feed_forwards(decoders) + decoders * part + pre * norm
         layers += mixers(c.decoder_pattern, decoders) + adapted_tables
         layers += d if c.architecture == "two_stream" else 0  # the query stream's initial vector
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
@@ -136,14 +143,15 @@ def parameters(
         if c.multi_token != "none":  # a layer of the last one's kinds, and what joins two vectors
             mixer = c.decoder_pattern[(c.num_decoder_layers - 1) % len(c.decoder_pattern)]
             kind = c.feed_forward_pattern[(c.num_decoder_layers - 1) % len(c.feed_forward_pattern)]
-            each = others.get(mixer, attention) + 2 * part + pre * norm + distances
-            each += feed_forward if kind == "dense" else of_experts
+            each = others.get(mixer, attention + gate) + part + pre * norm + distances
+            each += {"dense": feed_forward, "experts": of_experts, "none": 0}[kind]
+            each += part * (kind != "none" and c.residual != "parallel")
             each += (2 * norm + 2 * d * d) * (c.multi_token == "sequential")
             layers += c.future_tokens * each
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
-    encoder = feed_forwards(encoders) + encoders * 2 * part + pre * norm
+    encoder = feed_forwards(encoders) + encoders * part + pre * norm
     encoder += mixers(c.encoder_pattern, encoders) + adapted_tables
-    decoder = feed_forwards(decoders) + decoders * (attention + 3 * part) + pre * norm
+    decoder = feed_forwards(decoders) + decoders * (attention + gate + 2 * part) + pre * norm
     decoder += mixers(c.decoder_pattern, decoders)
     tables = {
         "all": tgt_vocab_size,

@@ -16,11 +16,11 @@ HINTS = typing.get_type_hints(ModelConfig)
 # what changes with the size alone, in tests/models/test_parametrization.py.
 NOT_HERE = (
     "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
-    "condition", "actions", "parametrization",
+    "condition", "actions", "parametrization", "series_norm",
 )  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
              "factorised_encoder", "autoencoder", "variational_autoencoder",
-             "diffusion_transformer", "decision_transformer", "evoformer")  # fmt: skip
+             "diffusion_transformer", "decision_transformer", "evoformer", "dlinear")  # fmt: skip
 # All words of every choice, and two or three values of other fields.
 ELSEWHERE_TOO = ("adaptive_norm",)  # a residual of one of these
 VALUES: dict[str, list[Any]] = {
@@ -30,7 +30,7 @@ VALUES: dict[str, list[Any]] = {
 } | {
     "biases": [ModelConfig.biases, (), ("query", "key", "value")],
     "num_kv_heads": [None, 1],
-    "feed_forward_pattern": [("dense",), ("experts",), ("dense", "experts")],
+    "feed_forward_pattern": [("dense",), ("experts",), ("dense", "experts"), ("dense", "none")],
     "decoder_pattern": [("full",), ("local", "full"), ("linear", "full")],
     "share_relative_positions": [None, True, False],
     "embedding_scale": [True, False],
@@ -118,6 +118,7 @@ NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", False): {"relative_positions": "t5"},
     **{("rope_scaling", name): {"relative_positions": "rope"}
        for name in ("linear", *SCALED_BY_LENGTH)},
+    **{("residual", name): {"architecture": "decoder"} for name in ("parallel", "parallel_norms")},
     ("expert_scores", "sigmoid"): {"feed_forward_pattern": ("experts",)},
     ("multi_token", "sequential"): {"architecture": "decoder"},
     ("multi_token", "parallel"): {"architecture": "decoder"},

@@ -30,6 +30,9 @@ FIELDS = leaves()
 BY_TYPE = {bool: False, int: 32, float: 0.5, str: "x"}
 # For fields that the value in BY_TYPE does not fit.
 SPECIAL = {
+    "model.local_rope_theta": 500.0,
+    "model.trend_rows": 33,
+    "model.shared_expert_gate": True,
     "tokenizer.vocab_size": 300,
     "model.experts_per_token": 3,
     "model.feed_forward_pattern": ("experts", "dense"),
@@ -223,6 +226,10 @@ NEEDS = {
     "model.patch_stride": MODEL_OF_SERIES,
     "model.distribution": MODEL_OF_SERIES,
     "objective.horizon": MODEL_OF_SERIES,
+    "objective.channels": MODEL_OF_SERIES | {"model.stem": "variates", "model.positions": "none"},
+    "model.series_norm": MODEL_OF_SERIES,
+    "model.trend_rows": MODEL_OF_SERIES
+    | {"model.architecture": "dlinear", "model.positions": "none", "model.dropout_rate": 0.1},
     "model.num_latents": MODEL_OF_LATENTS,
     "model.num_codes": MODEL_OF_CODES,
     "model.code_width": MODEL_OF_CODES,
@@ -292,6 +299,7 @@ NEEDS = {
     "model.expert_scores": EXPERTS,
     "model.normalize_expert_weights": EXPERTS,
     "model.shared_experts": EXPERTS,
+    "model.shared_expert_gate": EXPERTS | {"model.shared_experts": 1},
     "model.balancing_rate": EXPERTS,
     "model.parametrization": WIDER,
     "model.base_width": WIDER,
@@ -313,6 +321,11 @@ NEEDS = {
     "model.state_conv": {"model.decoder_pattern": ("mamba2",)},
     "model.rope_theta": {"model.relative_positions": "rope"},
     "model.rope_fraction": {"model.relative_positions": "rope"},
+    "model.local_rope_theta": {
+        "model.relative_positions": "rope",
+        "model.decoder_pattern": ("local",),
+        "model.window": 4,
+    },
     "model.rope_scaling": {"model.relative_positions": "rope", "model.rope_factor": 4.0},
     "model.rope_factor": {"model.relative_positions": "rope", "model.rope_scaling": "linear"},
     "model.rope_length": {"model.relative_positions": "rope", "model.rope_scaling": "yarn"},
@@ -655,8 +668,9 @@ def test_a_wrong_element_is_rejected_with_its_index(path, value, where):
         (
             "model.norm",
             "layernorm",
-            "must be one of 'layer_norm', 'rms_norm', 'scale_norm', 'layer_norm_no_bias', or "
-            "FILE.py:NAME, a part of your own (did you mean 'layer_norm'?)",
+            "must be one of 'layer_norm', 'rms_norm', 'scale_norm', 'layer_norm_no_bias', "
+            "'zero_centered_rms_norm', or FILE.py:NAME, a part of your own (did you mean "
+            "'layer_norm'?)",
         ),
     ],
 )

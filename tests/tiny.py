@@ -60,8 +60,13 @@ RUN = Experiment(
 )  # fmt: skip
 
 TABLES = {
-    # What reads a condition is tested with diffusion models.
-    "residual": {word: part for word, part in RESIDUALS.items() if not hasattr(part, "under")},
+    # What reads a condition is tested with diffusion models, and parallel parts are not for layers
+    # with cross-attention.
+    "residual": {
+        word: part
+        for word, part in RESIDUALS.items()
+        if not hasattr(part, "under") and not hasattr(part, "parallel")
+    },
     "positions": POSITIONS,
     "relative_positions": RELATIVE_POSITIONS,
     "tied_embeddings": typing.get_args(typing.get_type_hints(ModelConfig)["tied_embeddings"]),
@@ -133,6 +138,31 @@ def _variants() -> dict[str, ModelConfig]:
         "t5": {
             "architecture": "decoder", "num_encoder_layers": 6, "relative_positions": "t5",
             **SMALL_TABLES["t5"],
+        },
+        "neox": {
+            "architecture": "decoder", "num_encoder_layers": 6, "residual": "parallel_norms",
+            "relative_positions": "rope", "positions": "none", "num_decoder_layers": 2,
+            "decoder_pattern": ("differential", "full"), "attention_gate": "headwise",
+        },
+        "cohere": {
+            "architecture": "decoder", "num_encoder_layers": 6, "residual": "parallel",
+            "relative_positions": "rope_interleaved", "positions": "none", "biases": (),
+            "norm": "layer_norm_no_bias", "logits_factor": 0.5, "num_decoder_layers": 2,
+            "feed_forward_pattern": ("dense", "none"),
+        },
+        "gemma": {
+            "architecture": "decoder", "num_encoder_layers": 6, "residual": "sandwich",
+            "num_decoder_layers": 2, "decoder_pattern": ("local", "full"), "window": 2,
+            "norm": "zero_centered_rms_norm", "relative_positions": "rope", "positions": "none",
+            "local_rope_theta": 20.0, "rope_scaling": "linear", "rope_factor": 2.0,
+            "query_key_norm": "per_head", "attention_softcap": 1.5, "logits_softcap": 2.5,
+            "score_size": 3, "biases": (),
+        },
+        "mamba": {
+            "architecture": "decoder", "num_encoder_layers": 6, "residual": "pre_norm",
+            "positions": "none", "feed_forward_pattern": ("none",), "num_decoder_layers": 2,
+            "decoder_pattern": ("mamba", "mamba2"), "state_size": 6, "state_conv": 3,
+            "norm": "rms_norm",
         },
         "albert": {
             "layer_sharing": "all", "num_encoder_layers": 3, "num_decoder_layers": 3, "window": 2,

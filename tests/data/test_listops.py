@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_config
-from transformer_jax.config import DataConfig
+from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.config.convert import parse
 from transformer_jax.data import sources
 from transformer_jax.data.sources import listops
@@ -68,6 +68,15 @@ def test_splits_share_no_text_and_are_reproducible():
     ]
 
 
+def test_texts_alone_are_those_of_the_task():
+    """For self-pre-training: the inputs of the same split, and no values."""
+    objective = ObjectiveConfig(name="masked_lm", window=80)
+    texts = replace(SHORT, target_language="text")
+    for split in ("train", "validation"):
+        alone = sources.load(texts, split, objective)
+        assert (len(alone.src), list(alone.tgt)) == (0, list(sources.load(SHORT, split).src))
+
+
 def test_nodes_are_drawn_as_published():
     """A quarter of the nodes that may be lists are, with four operators and all argument counts."""
     chance, kinds, counts = random.Random(1), Counter[str](), Counter[int]()
@@ -110,7 +119,7 @@ def test_copying():
     assert other.src[:5] != corpus.src[:5]
 
 
-@pytest.mark.parametrize("variant", ["full", "arena-full"])
+@pytest.mark.parametrize("variant", ["full", "arena-full", "masked-rotary"])
 def test_the_experiment_prepares_the_generated_texts(variant, tmp_path):
     experiment = parse(load_config(f"configs/listops.py:{variant}"))
     few = replace(experiment.data, num_examples=(300, 20, 20))

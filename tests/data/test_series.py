@@ -219,26 +219,59 @@ MODEL = ModelConfig(
 )  # fmt: skip
 
 
-def test_forecasts_follow_the_scale_of_the_series():
-    """Windows are standardised by their own mean and deviation, as in PatchTST."""
-    model = build(MODEL, 1, 1, predicts=("forecast",), lengths=OBJECTIVE.lengths)
+# Models that read channels one by one, by layers and by two maps, and together.
+FORMS = {
+    "patches": (MODEL, OBJECTIVE),
+    "linear": (
+        ModelConfig(
+            architecture="dlinear", stem="series", positions="none", distribution="normal",
+            series_norm="learned", trend_rows=5,
+        ),
+        OBJECTIVE,
+    ),
+    "channels": (
+        dataclasses.replace(
+            MODEL, stem="variates", positions="none", series_norm="learned",
+            **{name: getattr(ModelConfig, name) for name in ("patch_length", "patch_stride")},
+        ),
+        dataclasses.replace(OBJECTIVE, channels="together"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["patches", "linear", "channels"])
+def test_forecasts_follow_the_scale_of_the_series(form):
+    """Windows are standardised by their own mean and deviation, as in PatchTST, also before a
+    learned scale; forecasts of channels are in their order.
+    """
+    config, objective = FORMS[form]
+    model = build(config, 1, 1, predicts=("forecast",), lengths=objective.lengths)
     codecs = TokenizerPair(*[series.train(SourceConfig(), [VALUES])] * 2)
-    loaded = Loaded(model, random_params(model), codecs, OBJECTIVE)
+    loaded = Loaded(model, random_params(model), codecs, objective)
     plain, other = (
-        forecasts(loaded, items_of(x.astype(np.float32)))
+        forecasts(loaded, items_of(x.astype(np.float32), objective))
         for x in (100 * VALUES, 300 * VALUES + 700)
     )
+    assert plain.shape == (CHANNELS * (ROWS - 15), 4, 2)
     assert np.allclose(3 * plain[..., 0] + 700, other[..., 0], rtol=1e-3, atol=0.5)
     assert np.allclose(3 * plain[..., 1], other[..., 1], rtol=1e-3)
+    if form == "channels":
+        turned = forecasts(loaded, items_of(100 * VALUES[:, ::-1].astype(np.float32), objective))
+        both = (x.reshape(-1, CHANNELS, 4, 2) for x in (plain, turned))
+        assert np.allclose(next(both)[:, ::-1], next(both), rtol=1e-3, atol=0.5)
+    if form != "patches":
+        return
     kernel = nn.unbox(abstract_params(model))["forecast_head"]["output"]["kernel"]
     assert kernel.shape == (5, 8, 4, 2)
 
 
 @pytest.mark.thorough
-def test_training_evaluation_and_forecasting(config, tmp_path, capsys):
+@pytest.mark.parametrize("form", ["patches", "channels"])
+def test_training_evaluation_and_forecasting(form, config, tmp_path, capsys):
     """Two steps; eval prints the errors of the naive methods next to the model's."""
+    model, objective = FORMS[form]
     experiment = dataclasses.replace(
-        RUN, model=MODEL, objective=OBJECTIVE, tgt=SideConfig("series"),
+        RUN, model=model, objective=objective, tgt=SideConfig("series"),
         data=dataclasses.replace(config, max_length=12, tokens_per_batch=12 * 64, num_buckets=1),
         tokenizer=dataclasses.replace(RUN.tokenizer, vocab_size=32_000),
         training=dataclasses.replace(RUN.training, steps=2, label_smoothing=0.0),

@@ -102,6 +102,7 @@ def test_columns_of_inverts_pieces_of():
 STEPPING = {
     "encoder-decoder": next(iter(VARIANTS.values())),
     "scaled logits": VARIANTS["t5"],
+    "capped logits": VARIANTS["gemma"],
     "decoder": VARIANTS["decoder"],
     "recurrent": RECURRENT["luong"],
 }

@@ -188,8 +188,31 @@ def test_a_missing_window_is_the_default_one():
     family = FAMILIES["mistral"]
     words = to_words(family, of(family)) | {"lm_head": False}
     assert words.pop("sliding_window") is None
-    with pytest.raises(UserError, match=r"^sliding_window=4096: only None can be imported"):
-        from_words(family, words)
+    config = from_words(family, words)
+    assert (config.decoder_pattern, config.window) == (("local",), 4096)
+    assert to_words(family, config)["sliding_window"] == 4096
+    mixed = dataclasses.replace(config, num_decoder_layers=2, decoder_pattern=("local", "full"))
+    with pytest.raises(UserError, match=r"decoder_pattern=.* supports decoder_pattern=\('full'"):
+        to_words(family, mixed)
+
+
+def test_kinds_of_layers_are_listed_one_by_one():
+    """A pattern is the shortest that they repeat; a layer of another kind is refused."""
+    family = FAMILIES["gemma3"]
+    fields = {"decoder_pattern": ("local", "local", "full"), "num_decoder_layers": 7, "window": 4}
+    config = of(family, **fields, local_rope_theta=100.0)
+    words = to_words(family, config) | {"lm_head": False}
+    near, full = "sliding_attention", "full_attention"
+    assert words["layer_types"] == [near, near, full, near, near, full, near]
+    assert from_words(family, words).decoder_pattern == config.decoder_pattern
+    with pytest.raises(UserError, match=r"^layer_types='chunked': only 'sliding_attention' or"):
+        from_words(family, words | {"layer_types": [near, "chunked"]})
+    with pytest.raises(UserError, match=r"^layer_types=3: must be a list with a word for each"):
+        from_words(family, words | {"layer_types": 3})
+    with pytest.raises(UserError, match=r"^layer_types: names 2 layers, and there are 7$"):
+        from_words(family, words | {"layer_types": [near, full]})
+    plain = words | {"layer_types": [full] * 7}
+    assert from_words(family, plain).window is from_words(family, plain).local_rope_theta is None
 
 
 @pytest.mark.parametrize(
@@ -208,7 +231,7 @@ def test_a_model_of_no_family_gets_the_error_of_the_nearest_family(fields, messa
 
 
 # Pairs of families that mostly coincide.
-ONE = {"llama", "mistral"}, {"gpt2", "opt"}, {"gpt_neox", "starcoder2"}
+ONE = {"llama", "mistral"}, {"llama", "phi3"}, {"gpt2", "opt"}, {"gpt_neox", "starcoder2"}
 
 
 def test_the_family_is_inferred_from_the_model(family):
@@ -511,8 +534,8 @@ def test_errors_say_why_a_directory_cannot_be_imported(tmp_path):
     tensors.save(tmp_path, tensors.to_tensors(GPT2, params))
     with pytest.raises(UserError, match=r"wte.weight: has the shape .*, not \(30, 768\)"):
         read(tmp_path)
-    config.write_text('{"model_type": "phi"}')
-    with pytest.raises(UserError, match=r"model_type='phi': can import gpt2, llama, "):
+    config.write_text('{"model_type": "falcon"}')
+    with pytest.raises(UserError, match=r"model_type='falcon': can import gpt2, llama, "):
         read(tmp_path)
     config.write_text(json.dumps(to_words(GPT2, of(GPT2)) | {"model_type": "gpt2"}))
     with pytest.raises(UserError, match=r"tokenizer.json: cannot be read, nor .*; write one with"):

@@ -17,9 +17,10 @@ def test_only_meaningless_pairs_are_rejected():
     """Two streams without positions, or with windows or linear attention; initial values that
     DeepNorm already sets; what a kernel lacks; the scale of logits set twice, and their bias beside
     an encoder's own; sharing of tables that do not exist; scores of no experts; angles scaled where
-    nothing rotates; pooling that the architecture does not have; relative positions with linear
-    attention; reversible layers that cannot be undone one by one; and further pieces beside what is
-    not a decoder, or a stack that its layers know as a whole.
+    nothing rotates; constants of layers with feed-forward parts where some have none; parts side by
+    side around cross-attention; pooling that the architecture does not have; relative positions
+    with linear attention; reversible layers that cannot be undone one by one; and further pieces
+    beside what is not a decoder, or a stack that its layers know as a whole.
     """
     expected = [
         {"architecture": "two_stream", "positions": "none"},
@@ -39,7 +40,11 @@ def test_only_meaningless_pairs_are_rejected():
         {"residual": "deep_norm", "initializer": "gpt2_zero"},
         *({"attention": kernel, "relative_positions": "shaw_values"}
           for kernel in ("fused", "ring")),
-        {"expert_scores": "sigmoid", "feed_forward_pattern": ("dense",)},
+        *({"expert_scores": "sigmoid", "feed_forward_pattern": pattern}
+           for pattern in (("dense",), ("dense", "none"))),
+        {"residual": "deep_norm", "feed_forward_pattern": ("dense", "none")},
+        *({"architecture": "encoder_decoder", "residual": name}
+           for name in ("parallel", "parallel_norms")),
         {"positions": "learned", "layer_sharing": "universal"},
         {"positions": "none", "layer_sharing": "universal"},
         {"tied_embeddings": "none", "logits_scale": True},

@@ -164,3 +164,18 @@ def test_fallback_warns_once_per_reason(caplog, monkeypatch):
         jax.eval_shape(lambda: fused.mix(Q, k, v, view, lambda w: w)[0])
     (record,) = caplog.records
     assert "uses XLA instead of cuDNN because there is no NVIDIA GPU" in record.getMessage()
+
+
+def test_a_softcap_is_computed_as_dense(caplog, monkeypatch):
+    """No kernel has one; the form and the warning say so."""
+    fused._warn_of_softcap.cache_clear()
+    monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
+    view, k, v = VIEWS["across"]
+    mixed, expected = (
+        jax.jit(lambda mix=mix: mix(Q, k, v, view, lambda w: w, None, 2.0)[0])()
+        for mix in (fused.mix, dense.mix)
+    )
+    assert np.array_equal(mixed, expected)
+    assert not np.allclose(mixed, dense.mix(Q, k, v, view, lambda w: w)[0])
+    (record,) = caplog.records
+    assert "because of model.attention_softcap=2" in record.getMessage()

@@ -114,6 +114,46 @@ CASES = {
     ),
     "decoder, classes packed": Case("plain", _of(DECODER, pooling="last"), ranks=asked),
     "gpt_neox": Case("gpt_neox", GPT_NEOX),
+    "gpt_neox, parallel": Case("gpt_neox", _of(GPT_NEOX, residual="parallel_norms")),
+    "parallel": Case(
+        "plain",
+        _of(
+            LLAMA, residual="parallel", norm="layer_norm_no_bias", logits_factor=0.3,
+            feed_forward_pattern=("dense", "none"), relative_positions="rope_interleaved",
+        ),
+    ),
+    "gemma": Case(
+        "plain",
+        _of(
+            LLAMA, residual="sandwich", norm="zero_centered_rms_norm", query_key_norm="per_head",
+            decoder_pattern=("local", "full"), window=3, local_rope_theta=20.0, score_size=5,
+            attention_softcap=0.7, logits_softcap=1.3, activation="geglu_tanh", biases=(),
+        ),
+    ),
+    "capped scores with a bias": Case(
+        "plain",
+        _of(
+            TRANSLATION, relative_positions="alibi", attention_softcap=0.5, logits_softcap=2.0,
+            logits_bias=True,
+        ),
+    ),
+    "differential": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("differential",), decoder_pattern=("differential",),
+            num_kv_heads=2,
+        ),
+    ),
+    "gated, by channel": Case(
+        "plain",
+        _of(
+            LLAMA, decoder_pattern=("full", "local"), window=2, attention_gate="elementwise",
+            v_head_dim=5,
+        ),
+    ),
+    "gated translation, by head": Case(
+        "plain", _of(TRANSLATION, attention_gate="headwise", num_kv_heads=2)
+    ),
     "gpt2": Case("gpt2", GPT2),
     "gpt2, prefix": Case("gpt2", GPT2, ONE_PER_ROW, **PREFIX),
     "bloom, 4 heads": Case("bloom", BLOOM, ONE_PER_ROW),
@@ -148,7 +188,7 @@ CASES = {
         "plain",
         _of(
             DECODER, **EXPERTS, num_experts=6, shared_experts=1, activation="swiglu",
-            expert_scores="sigmoid", num_decoder_layers=1,
+            expert_scores="sigmoid", num_decoder_layers=1, shared_expert_gate=True,
         ),
     ),
     "olmo2's attention, t5's feed-forward": Case(

@@ -9,19 +9,29 @@ import transformers
 from oracle.weights import BLOOM, DEEPSEEK, EXPERTS, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2, QWEN3
 from transformers import modeling_rope_utils
 from transformers.models.bloom import modeling_bloom
+from transformers.models.cohere import modeling_cohere
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
 from transformers.models.esm import modeling_esm
+from transformers.models.gemma import modeling_gemma
 from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.longformer import modeling_longformer
+from transformers.models.mamba import modeling_mamba
+from transformers.models.mamba2 import modeling_mamba2
 from transformers.models.mistral import modeling_mistral
 from transformers.models.mixtral import modeling_mixtral
 from transformers.models.nemotron import modeling_nemotron
 from transformers.models.olmo2 import modeling_olmo2
+from transformers.models.olmoe import modeling_olmoe
+from transformers.models.phi import modeling_phi
+from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.qwen3_moe import modeling_qwen3_moe
+from transformers.models.qwen3_next import modeling_qwen3_next
 from transformers.models.stablelm import modeling_stablelm
 from transformers.models.starcoder2 import modeling_starcoder2
 from transformers.models.t5 import modeling_t5
@@ -35,10 +45,13 @@ ACTIVATIONS = {
     "geglu_tanh": "gelu_pytorch_tanh",
 }  # fmt: skip
 MODULES = (
-    modeling_bloom, modeling_deepseek_v3, modeling_esm, modeling_gemma2, modeling_gpt2,
-    modeling_gpt_neox, modeling_llama, modeling_longformer, modeling_mistral, modeling_mixtral,
-    modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_rope_utils,
-    modeling_stablelm, modeling_starcoder2, modeling_t5,
+    modeling_bloom, modeling_cohere, modeling_deepseek_v3, modeling_esm, modeling_gemma,
+    modeling_gemma2, modeling_gemma3, modeling_gpt2, modeling_gpt_neox, modeling_llama,
+    modeling_longformer, modeling_mamba, modeling_mamba2, modeling_mistral, modeling_mixtral,
+    modeling_nemotron, modeling_olmo2, modeling_olmoe, modeling_phi, modeling_phi3,
+    modeling_qwen2, modeling_qwen3, modeling_qwen3_moe,
+    modeling_qwen3_next, modeling_rope_utils, modeling_stablelm,
+    modeling_starcoder2, modeling_t5,
 )  # fmt: skip
 
 
@@ -377,7 +390,7 @@ def _with_biases(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class GPTNeoX(Peer):
-    """GPT-NeoX with sequential sub-layers."""
+    """GPT-NeoX, with sequential sub-layers too."""
 
     words = GPT_NEOX
 
@@ -388,7 +401,8 @@ class GPTNeoX(Peer):
             "partial_rotary_factor": c.rope_fraction,
         }  # fmt: skip
         return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(
-            vocab_size=vocab_size, use_parallel_residual=False, hidden_act=c.activation,
+            vocab_size=vocab_size, use_parallel_residual=c.residual == "parallel_norms",
+            hidden_act=c.activation,
             layer_norm_eps=c.norm_epsilon, rope_parameters=rope, **_sizes(c),
         ))  # fmt: skip
 

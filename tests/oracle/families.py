@@ -45,7 +45,10 @@ ESM = LAYER_NORM | {
 }  # fmt: skip
 LABELLED = {"id2label": {0: "pos", 1: "neg", 2: "none"},
             "label2id": {"pos": 0, "neg": 1, "none": 2}}  # fmt: skip
+STATES = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 6,
+          "conv_kernel": 3, **IDS}  # fmt: skip
 LONGER = {"rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 300}
+PARTLY = {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}
 CHOICES = {"tokens": VOCAB, "class": 3, "tags": 3, "next_sentence": 2, "span": 9, "value": 3}
 PEERS = {
     "gpt2": (T.GPT2Config, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 2, "n_head": 4,
@@ -67,6 +70,32 @@ PEERS = {
         "head_dim": 10, "num_local_experts": 3}),
     "qwen2": (T.Qwen2Config, SIZES | {"rope_parameters": LONGER | {"rope_type": "yarn"}}),
     "qwen3": (T.Qwen3Config, SIZES | {"head_dim": 8, "tie_word_embeddings": True}),
+    "qwen3_moe": (T.Qwen3MoeConfig, {k: v for k, v in SIZES.items() if k != "intermediate_size"} | {
+        "head_dim": 8, "moe_intermediate_size": 40, "num_experts": 4, "num_experts_per_tok": 2,
+        "norm_topk_prob": True}),
+    "qwen3_next": (T.Qwen3NextConfig, {
+        k: v for k, v in SIZES.items() if k != "intermediate_size"} | {
+        "head_dim": 8, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 20,
+        "num_experts": 4, "num_experts_per_tok": 2, "linear_num_value_heads": 4,
+        "linear_num_key_heads": 2, "linear_key_head_dim": 6, "linear_value_head_dim": 5,
+        "linear_conv_kernel_dim": 3, "layer_types": ["linear_attention", "full_attention"]}),
+    "olmoe": (T.OlmoeConfig, SIZES | {"num_experts": 4, "num_experts_per_tok": 2}),
+    "mistral, window": (T.MistralConfig, SIZES | {"sliding_window": 3}),
+    "phi": (T.PhiConfig, LAYER_NORM | {"num_key_value_heads": 2, "rope_parameters": PARTLY}),
+    "phi3": (T.Phi3Config, SIZES | {"sliding_window": None}),
+    "phi3, window": (T.Phi3Config, SIZES | {"sliding_window": 3, "rope_parameters": PARTLY}),
+    "cohere": (T.CohereConfig, LAYER_NORM | {
+        "num_key_value_heads": 2, "layer_norm_eps": 1e-5, "logit_scale": 0.25}),
+    "gemma": (T.GemmaConfig, SIZES | {"head_dim": 10}),
+    "gemma2": (T.Gemma2Config, SIZES | {
+        "head_dim": 10, "query_pre_attn_scalar": 7, "attn_logit_softcapping": 1.5,
+        "final_logit_softcapping": 2.5, "sliding_window": 3}),
+    "gemma3": (T.Gemma3TextConfig, SIZES | {
+        "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 3, "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 50.0, "factor": 4.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 20.0}}}),
     "marian": (T.MarianConfig, SEQ2SEQ | {"scale_embedding": True}),
     "marian, biased": (T.MarianConfig, SEQ2SEQ),
     "pegasus": (T.PegasusConfig, SEQ2SEQ),
@@ -76,16 +105,21 @@ PEERS = {
     "olmo2": (T.Olmo2Config, SIZES),
     "opt": (T.OPTConfig, {
         k: v for k, v in LAYER_NORM.items() if k != "intermediate_size"} | {"ffn_dim": 40}),
+    "gpt_neox, parallel": (T.GPTNeoXConfig, LAYER_NORM | {"rope_parameters": PARTLY}),
     "gpt_neox": (T.GPTNeoXConfig, LAYER_NORM | {
-        "use_parallel_residual": False, "rope_parameters": {
-            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}}),
+        "use_parallel_residual": False, "rope_parameters": PARTLY}),
     "bloom": (T.BloomConfig, {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 2, "n_head": 4,
                               **IDS}),
+    "stablelm, parallel": (T.StableLmConfig, LAYER_NORM | {
+        "num_key_value_heads": 2, "layer_norm_eps": 1e-5, "use_parallel_residual": True,
+        "rope_parameters": PARTLY}),
     "stablelm": (T.StableLmConfig, LAYER_NORM | {"num_key_value_heads": 2,
-        "use_qkv_bias": True, "layer_norm_eps": 1e-5, "rope_parameters": {
-            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}}),
+        "use_qkv_bias": True, "layer_norm_eps": 1e-5, "rope_parameters": PARTLY}),
     "starcoder2": (T.Starcoder2Config, LAYER_NORM | {
         "num_key_value_heads": 2, "norm_epsilon": 1e-5, "sliding_window": None}),
+    "mamba": (T.MambaConfig, STATES),
+    "mamba2": (T.Mamba2Config, STATES | {
+        "num_heads": 6, "head_dim": 8, "n_groups": 2, "tie_word_embeddings": True}),
     "bert": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForMaskedLM"]}),
     "bert, pairs": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForPreTraining"]}),
     "bert, classes": (T.BertConfig, LAYER_NORM | LABELLED | {
@@ -127,6 +161,7 @@ def peer(name: str, more: dict | None = None) -> T.PreTrainedModel:
     return model
 
 
+EXPERTS = ("mixtral", "qwen3_moe", "qwen3_next", "olmoe")
 OFFSET = ("bart", "mbart", "opt")
 
 
@@ -170,8 +205,10 @@ def example(config: ModelConfig, predicts: tuple[str, ...]) -> Batch:
 def in_float64(model):
     """Return a copy of their model that computes in float64, if built after `widen`."""
     wide = copy.deepcopy(model).double()
-    if model.config.model_type == "mixtral":
+    if model.config.model_type in EXPERTS:
         wide.set_experts_implementation("eager")  # the others have no float64
+    if model.config.model_type.startswith("gemma"):  # of which a buffer has the root in float32
+        wide.model.embed_tokens.embed_scale.fill_(model.config.hidden_size**0.5)
     if model.config.model_type == "esm":  # whose frequencies are rounded to float32 in a file
         rotary = wide.esm.rotary_embeddings
         rotary.inv_freq = rotary.compute_default_rope_parameters(model.config)[0]
@@ -217,25 +254,28 @@ def theirs(model, batch: Batch):
                      else F.cross_entropy(*flat))  # fmt: skip
     sum(means).backward()
     gradients = {n: p.grad.numpy() for n, p in wide.named_parameters() if p.grad is not None}
-    gradients = as_in_files(gradients)
+    gradients = as_in_files(gradients, model.config.model_type)
     return {n: x.detach().numpy() for n, x in logits.items()}, sum(means).item(), gradients
 
 
-def as_in_files(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the tensors with those of Mixtral's experts under the names of its files."""
+def as_in_files(tensors: dict[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
+    """Return the tensors with those of experts under the names of their family's files."""
     found = {}
+    mixtral = kind == "mixtral"
+    part = "block_sparse_moe" if mixtral else "mlp"
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     for name, tensor in tensors.items():
         layer, mlp, own = name.partition(".mlp.")
         if own == "experts.down_proj":
-            maps = {"w2": tensor}
+            maps = {down: tensor}
         elif own == "experts.gate_up_proj":
-            maps = dict(zip(("w1", "w3"), np.split(tensor, 2, axis=1), strict=True))
+            maps = dict(zip((gate, up), np.split(tensor, 2, axis=1), strict=True))
         else:
             moe = mlp and own == "gate.weight"
-            found[f"{layer}.block_sparse_moe.{own}" if moe else name] = tensor
+            found[f"{layer}.{part}.{own}" if moe else name] = tensor
             continue
         found |= {
-            f"{layer}.block_sparse_moe.experts.{number}.{w}.weight": matrix
+            f"{layer}.{part}.experts.{number}.{w}.weight": matrix
             for w, matrices in maps.items()
             for number, matrix in enumerate(matrices)
         }

@@ -233,7 +233,29 @@ def bigbird(c: ModelConfig, seen: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def differential(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+) -> torch.Tensor:
+    """Attend twice for each pair of heads, and subtract (Ye et al. 2024, section 2.1)."""
+    q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
+    k, v = (y.repeat_interleave(c.num_heads // c.kv_heads, 1) for y in (k, v))
+    seen = (seen | ~seen.any(-1, keepdim=True))[:, None]  # padding may attend to nothing
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    first, second = (
+        p[f"lambda_{name}_query"] @ p[f"lambda_{name}_key"] for name in ("first", "second")
+    )
+    share, half, mixed = first.exp() - second.exp() + 0.8, c.num_heads // 2, []
+    for i in range(half):
+        both = torch.cat([v[:, i], v[:, i + half]], -1)
+        y = (weights[:, i] - share * weights[:, i + half]) @ both
+        mixed.append((1 - 0.8) * F.rms_norm(y, y.shape[-1:], eps=c.norm_epsilon))
+    joined = torch.stack(mixed, 2).reshape(*x.shape[:2], c.num_heads, -1)
+    return _map(p, "output", joined, axes=2)
+
+
 MIXERS = {
+    "differential": differential,
     "linear": linear,
     "delta_rule": delta_rule,
     "random_features": random_features,

@@ -52,7 +52,7 @@ class Plain(torch.nn.Module):
 
     def __init__(self, config: ModelConfig, shapes: Any) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.theta = config, None
         self.p = torch.nn.ParameterDict({
             path: (torch.ones if path.endswith("scale") else torch.zeros)(leaf.shape)
             for path, leaf in flatten_dict(shapes, sep="/").items()
@@ -78,10 +78,12 @@ class Plain(torch.nn.Module):
         x = self._embedded("tgt", batch["tgt_in"], pos)
         x = self._stack("decoder", x, pos, alike(seg, seg) & earlier, memory, across)
         tables = ("output/table", "tgt_embedding/table", "embedding/table")
-        if self.config.logits_scale:
-            x = x / math.sqrt(self.config.d_model)
-        logits = x @ self._table(next(t for t in tables if t in self.p)).T
-        return logits + self.p["logits_bias/bias"] if self.config.logits_bias else logits
+        c = self.config
+        if c.logits_scale:
+            x = x / math.sqrt(c.d_model)
+        logits = c.logits_factor * x @ self._table(next(t for t in tables if t in self.p)).T
+        logits = logits + self.p["logits_bias/bias"] if c.logits_bias else logits
+        return _capped(logits, c.logits_softcap)
 
     def _table(self, path: str) -> torch.Tensor:
         fixed = self.config.embedding_norm == "fix_norm"
@@ -114,6 +116,7 @@ class Plain(torch.nn.Module):
             x = torch.cat([x, x], -1)
         for number in range(getattr(c, f"num_{name}_layers")):
             kind = pattern[number % len(pattern)]
+            self.theta = c.local_rope_theta if kind == "local" else None
             visible, steps = seen, c.dilation if kind == "dilated" else 1
             if kind in ("local", "dilated"):
                 visible = seen & (away.abs() < steps * c.window) & (away % steps == 0)
@@ -132,15 +135,20 @@ class Plain(torch.nn.Module):
             else:
                 attend = self._longformer if kind == "longformer" else self._mix
                 mix = functools.partial(attend, part, seen=visible, pos=pos)
-            x = self._residual(part, x, mix)
+            before, x = x, self._residual(part, x, mix)
             if memory is not None:
                 part = f"{layer}/cross_attention"
                 x = self._residual(part, x, lambda y, p=part: self._attend(p, y, memory, across))
-            part = f"{layer}/feed_forward"
-            x = self._residual(part, x, lambda y, p=part: self._feed_forward(p, y))
+            part, attended = f"{layer}/feed_forward", part
+            kind = c.feed_forward_pattern[number % len(c.feed_forward_pattern)]
+            if kind != "none" and c.residual in ("parallel", "parallel_norms"):
+                one = attended if c.residual == "parallel" else part
+                x = x + self._feed_forward(part, self._norm(f"{one}_residual/norm", before))
+            elif kind != "none":
+                x = self._residual(part, x, lambda y, p=part: self._feed_forward(p, y))
         if c.residual == "reversible":
             x = sum(x.chunk(2, -1)) / 2
-        ends_in_norm = c.residual in ("pre_norm", "sandwich", "reordered_norm", "reversible")
+        ends_in_norm = c.residual not in ("post_norm", "deep_norm")
         return self._norm(f"{name}/final_norm", x) if ends_in_norm else x
 
     def _residual(self, part: str, x: torch.Tensor, f) -> torch.Tensor:
@@ -148,7 +156,7 @@ class Plain(torch.nn.Module):
         if c.residual == "reversible":
             one, other = x.chunk(2, -1)
             return torch.cat([other, one + f(self._norm(norm, other))], -1)
-        if c.residual == "pre_norm":
+        if c.residual in ("pre_norm", "parallel", "parallel_norms"):
             return x + f(self._norm(norm, x))
         if c.residual == "sandwich":
             return x + self._norm(f"{part}_residual/output_norm", f(self._norm(norm, x)))
@@ -163,6 +171,8 @@ class Plain(torch.nn.Module):
         shape, scale, eps = x.shape[-1:], self.p[f"{path}/scale"], self.config.norm_epsilon
         if self.config.norm == "rms_norm":
             return F.rms_norm(x, shape, scale, eps)
+        if self.config.norm == "zero_centered_rms_norm":
+            return F.rms_norm(x, shape, 1 + scale, eps)
         if self.config.norm == "scale_norm":
             return scale * F.normalize(x, dim=-1, eps=eps)
         if self.config.norm == "layer_norm_no_bias":
@@ -200,7 +210,12 @@ class Plain(torch.nn.Module):
         outputs = torch.stack([one(number) for number in range(c.num_experts)], -2)
         places = chosen[..., None].expand(*chosen.shape, x.shape[-1])
         y = (weights[..., None] * outputs.gather(-2, places)).sum(-2)
-        return y + self._dense(f"{path}/shared", x) if c.shared_experts else y
+        if not c.shared_experts:
+            return y
+        shared = self._dense(f"{path}/shared", x)
+        if c.shared_expert_gate:
+            shared = shared * (x @ self.p[f"{path}/shared_gate/kernel"]).sigmoid()
+        return y + shared
 
     def _feed_forward(self, path: str, x: torch.Tensor) -> torch.Tensor:
         experts = f"{path}/router/kernel" in self.p
@@ -242,22 +257,31 @@ class Plain(torch.nn.Module):
             away = (pos[:, :, None] - pos[:, None, :]).abs()
             mask = mask - slopes[:, None, None] * away[:, None]
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        scale = q.shape[-1] ** -0.5 if self.config.score_scale != "none" else 1.0
+        size = self.config.score_size or q.shape[-1]
+        scale = size**-0.5 if self.config.score_scale != "none" else 1.0
         scale = scale / self.config.attention_temperature
         of_distances, ahead = self._of_distances(path), self.ranked or path.startswith("encoder")
         if pos is not None and scheme in BIASES:
             mask = mask + BIASES[scheme](self.config, of_distances, q, k, pos, ahead)
-        if pos is not None and scheme in WHOLE:
+        if self.config.attention_softcap is not None:
+            scores = _capped(q @ k.mT * scale, self.config.attention_softcap)
+            mixed = (scores + mask).softmax(-1) @ v
+        elif pos is not None and scheme in WHOLE:
             mixed = WHOLE[scheme](self.config, of_distances, q, k, v, seen, pos)
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-        return self._map(f"{path}/output", mixed.transpose(1, 2), axes=2)
+        mixed = mixed.transpose(1, 2)
+        if f"{path}/gate/kernel" in self.p:
+            gate = self._map(f"{path}/gate", x).sigmoid()
+            mixed = mixed * (gate if gate.ndim == 4 else gate[..., None])
+        return self._map(f"{path}/output", mixed, axes=2)
 
     def _head_norm(self, path: str, x: torch.Tensor) -> torch.Tensor:
         """Return queries or keys [B T N H], normalised according to the config."""
         if f"{path}_norm/scale" not in self.p:
             return x
         scale = self.p[f"{path}_norm/scale"]
+        scale = 1 + scale if self.config.norm == "zero_centered_rms_norm" else scale
         return F.rms_norm(x, scale.shape, scale, self.config.norm_epsilon)
 
     def _of_distances(self, path: str) -> dict[str, torch.Tensor]:
@@ -274,7 +298,7 @@ class Plain(torch.nn.Module):
         c = self.config
         channels = int(q.shape[-1] * c.rope_fraction)
         exponents = torch.arange(0, channels, 2, dtype=q.dtype) / channels
-        angles = pos[:, :, None] / c.rope_theta**exponents
+        angles = pos[:, :, None] / (self.theta or c.rope_theta) ** exponents
         (q, q_rest), (k, k_rest) = ((x[..., :channels], x[..., channels:]) for x in (q, k))
         if c.relative_positions == "rope":
             angles = torch.cat([angles, angles], -1)
@@ -285,6 +309,10 @@ class Plain(torch.nn.Module):
                 for x in (q, k)
             )
         return torch.cat([q, q_rest], -1), torch.cat([k, k_rest], -1)
+
+
+def _capped(x: torch.Tensor, cap: float | None) -> torch.Tensor:
+    return x if cap is None else cap * torch.tanh(x / cap)
 
 
 def alike(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,15 @@ SERIES = {
     )
     for name in ("point", "normal", "student_t", "quantiles")
 }  # fmt: skip
+DLINEAR = ModelConfig(
+    architecture="dlinear", stem="series", positions="none", trend_rows=7, series_norm="learned",
+)  # fmt: skip
+NLINEAR = dataclasses.replace(DLINEAR, series_norm="last")
+VARIATES = ModelConfig(
+    architecture="encoder", stem="variates", d_model=24, d_ff=40, num_heads=4, positions="none",
+    num_encoder_layers=2, dropout_rate=0.0, activation="gelu", residual="pre_norm",
+    distribution="normal", series_norm="none", norm_epsilon=1e-5,
+)  # fmt: skip
 # The Perceiver, with blocks that share parameters; for pieces and for vectors.
 PERCEIVER = ModelConfig(
     architecture="perceiver", num_latents=3, d_model=24, d_ff=48, num_heads=4, num_encoder_layers=4,
@@ -102,9 +111,9 @@ ALTERNATING = dataclasses.replace(
     max_positions=13,
 )
 STEMS = [
-    LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER,
-    AUTOENCODER, VARIATIONAL, DIT, MM_DIT, DECISIONS, EVOFORMER, VIVIT, FACTORISED, TIMESFORMER,
-    ALTERNATING,
+    LINEAR, CONVOLUTION, PLACED, *SERIES.values(), DLINEAR, NLINEAR, VARIATES, PERCEIVER, PREFIX,
+    WHISPER, CONFORMER, AUTOENCODER, VARIATIONAL, DIT, MM_DIT, DECISIONS, EVOFORMER, VIVIT,
+    FACTORISED, TIMESFORMER, ALTERNATING,
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from transformer_jax.nn.distributions import DISTRIBUTIONS
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
 from transformer_jax.nn.experts import EXPERT_SCORES
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.nn.mixers.attention import KERNELS, SCORE_SCALES
+from transformer_jax.nn.mixers.attention import GATES, KERNELS, SCORE_SCALES
 from transformer_jax.nn.mixers.heads import QUERY_KEY_NORMS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.norm import NORMS
@@ -26,6 +26,7 @@ from transformer_jax.nn.relative_fixed import ROPE_SCALINGS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS
+from transformer_jax.nn.stems import SERIES_NORMS
 
 CONFIGS = [*(case.config for case in (*CASES.values(), *FUSED.values())), *STEMS]
 TABLES: dict[str, Collection[str]] = {
@@ -34,6 +35,7 @@ TABLES: dict[str, Collection[str]] = {
     "stem": stems.STEMS,
     "grid_positions": stems.GRID_POSITIONS,
     "distribution": DISTRIBUTIONS,
+    "series_norm": SERIES_NORMS,
     "recurrence": RECURRENCES,
     "source_attention": SOURCE_ATTENTIONS,
     "residual": RESIDUALS,
@@ -45,6 +47,7 @@ TABLES: dict[str, Collection[str]] = {
     "expert_scores": EXPERT_SCORES,
     "attention": KERNELS,
     "score_scale": SCORE_SCALES,
+    "attention_gate": GATES,
     "query_key_norm": QUERY_KEY_NORMS,
     "positions": POSITIONS,
     "relative_positions": RELATIVE_POSITIONS,
@@ -57,7 +60,9 @@ ONLY_IN = {
     "recurrence": ("architecture", ("recurrent",)),
     "source_attention": ("architecture", ("recurrent",)),
     "expert_scores": ("feed_forward_pattern", (("experts",), ("dense", "experts"))),
-    "distribution": ("stem", ("series",)), "pooling": ("architecture", ("encoder", "decoder")),
+    "distribution": ("stem", ("series", "variates")),
+    "series_norm": ("stem", ("series", "variates")),
+    "pooling": ("architecture", ("encoder", "decoder")),
 }  # fmt: skip
 
 

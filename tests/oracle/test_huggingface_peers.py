@@ -168,6 +168,24 @@ OURS = {
         tgt=SideConfig(), tokenizer=TokenizerConfig(vocab_size=33, algorithm="bpe"),
         objective=ObjectiveConfig(name="language_model", window=32, document="joined"),
     ),
+    "gemma2": dataclasses.replace(
+        WRITER,
+        model=dataclasses.replace(
+            WRITER.model, norm="zero_centered_rms_norm", residual="sandwich", num_kv_heads=2,
+            head_dim=6, positions="none", relative_positions="rope", activation="geglu_tanh",
+            biases=(), embedding_scale=True, decoder_pattern=("local", "full"), window=5,
+            attention_softcap=5.0, logits_softcap=8.0,
+        ),
+    ),
+    "mamba": dataclasses.replace(
+        WRITER,
+        model=ModelConfig(
+            architecture="decoder", d_model=24, num_heads=1, num_decoder_layers=2,
+            residual="pre_norm", norm="rms_norm", norm_epsilon=1e-5, positions="none", biases=(),
+            decoder_pattern=("mamba",), feed_forward_pattern=("none",), state_size=6,
+            embedding_scale=False,
+        ),
+    ),
     "t5": CORRUPTED,
     "bart": dataclasses.replace(
         CORRUPTED,

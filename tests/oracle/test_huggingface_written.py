@@ -76,8 +76,13 @@ def expected(model, tokenizer, prompt: str) -> str:
     return tokenizer.decode(found, skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("name", ["llama", "t5"])
-@pytest.mark.parametrize("cleans", [False, True], ids=["as it is", "cleaned"])
+@pytest.mark.parametrize(
+    ("name", "cleans"),
+    [
+        *((name, cleans) for name in ("llama", "t5") for cleans in (False, True)),
+        *((name, False) for name in ("gemma2", "gemma3", "cohere", "phi3, window", "mamba2")),
+    ],
+)
 def test_texts_are_those_of_transformers(name, cleans, tmp_path):
     """Whole and streamed; an import that is exported again writes the same."""
     model, tokenizer = published(name, tmp_path / "theirs", cleans)

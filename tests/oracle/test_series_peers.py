@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from oracle.compare import as_tree, assert_close
-from oracle.stems import SERIES
+from oracle.stems import DLINEAR, NLINEAR, SERIES, VARIATES
 
 from transformer_jax.config import ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batches.batch import Ragged, one_per_row
@@ -102,26 +102,12 @@ def loss_of(model, config, past, future):
     return 2 * torch.where(off > 0, levels * off, (levels - 1) * off).mean()
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_patchtst(name):
-    """The loss over every window of each channel and every gradient agree in float64."""
-    import torch
-
-    config, rng = SERIES[name], np.random.default_rng(1)
-    model = peer_of(config)
-    rows = WINDOW + HORIZON + WINDOWS - 1
-    series = (3 * rng.normal(size=(rows, CHANNELS)) + [5, -2, 0]).astype(np.float32)
-    windows = np.stack([series[i : i + WINDOW + HORIZON] for i in range(WINDOWS)]).astype(float)
-    past, future = (torch.tensor(x) for x in np.split(windows, [WINDOW], axis=1))
-    loss = loss_of(model, config, past, future)
-    loss.backward()
-    slopes = as_ours({n: x.grad.numpy() for n, x in model.named_parameters()}, config)
-    params = as_ours({n: x.detach().numpy() for n, x in model.named_parameters()}, config)
-
-    objective = ObjectiveConfig("forecast", window=WINDOW, horizon=HORIZON)
+def of_ours(config, params, series, channels="apart"):
+    """Return our loss over all windows and its gradients by name, in float64."""
+    objective = ObjectiveConfig("forecast", window=WINDOW, horizon=HORIZON, channels=channels)
     nothing = Ragged.from_lists([[]])
     items = Forecast().items(TokenStore(nothing, Ragged.from_lists([series])), objective)
-    assert len(items) == WINDOWS * CHANNELS
+    assert len(items) == WINDOWS * (CHANNELS if channels == "apart" else 1)
     placement = one_per_row(np.arange(len(items)))
     batch = Forecast().examples(items, placement, len(items), WINDOW, HORIZON)
     with jax.enable_x64(True):
@@ -135,8 +121,141 @@ def test_patchtst(name):
         batch = jax.tree.map(jnp.asarray, wide)
         tree = as_tree(params, "float64")
         value, gradient = jax.jit(jax.value_and_grad(mean))(tree, batch)
+    return value, flatten_dict(gradient, sep="/")
+
+
+def of_series():
+    """Return a series, and all windows of it with the rows that follow each."""
+    rows = WINDOW + HORIZON + WINDOWS - 1
+    series = (3 * np.random.default_rng(1).normal(size=(rows, CHANNELS)) + [5, -2, 0]).astype("f4")
+    windows = [series[i : i + WINDOW + HORIZON] for i in range(WINDOWS)]
+    return series, *np.split(np.stack(windows).astype(float), [WINDOW], axis=1)
+
+
+def compare(found, tensors):
+    """Compare our gradients with those of torch's tensors of the same names."""
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        if not name.endswith("key/bias"):  # on which a softmax does not depend
+            assert_close(f"gradient of {name}", np.asarray(found[name]), tensor.grad.numpy())
+
+
+@pytest.mark.parametrize("config", [DLINEAR, NLINEAR], ids=["RevIN", "from the last row"])
+def test_dlinear(config):
+    """As in the authors' code, with a norm around it: a moving average by torch, and two maps."""
+    import torch
+    from torch.nn import functional as F
+
+    series, past, future = of_series()
+    chance, sizes = np.random.default_rng(2), (WINDOW, HORIZON, 1)
+    shapes = {f"{name}/{leaf}": shape for name in ("trend", "rest")
+              for leaf, shape in (("kernel", sizes), ("bias", sizes[1:]))}  # fmt: skip
+    shapes |= {"norm/gain": (), "norm/shift": ()} if config is DLINEAR else {}
+    params = {
+        name: np.asarray(0.3 * chance.normal(size=shape) + name.endswith("gain"))
+        for name, shape in shapes.items()
+    }
+    p = {name: torch.tensor(x, requires_grad=True) for name, x in params.items()}
+    x = torch.tensor(past).swapaxes(1, 2)  # [B C L]
+    gain, shift = p.get("norm/gain", 1), p.get("norm/shift", 0)
+    mean, deviation = x[..., -1:], 1
+    if config is DLINEAR:
+        mean = x.mean(-1, keepdim=True)
+        deviation = (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    scaled = (x - mean) / deviation * gain + shift
+    half = DLINEAR.trend_rows // 2
+    trend = F.avg_pool1d(F.pad(scaled, (half, half), "replicate"), DLINEAR.trend_rows, 1)
+    maps = zip((trend, scaled - trend), ("trend", "rest"), strict=True)
+    raw = sum(y @ p[f"{name}/kernel"][..., 0] + p[f"{name}/bias"][:, 0] for y, name in maps)
+    said = (raw - shift) / gain * deviation + mean
+    loss = F.mse_loss(said, torch.tensor(future).swapaxes(1, 2))
+    loss.backward()
+    value, found = of_ours(config, params, series)
     assert_close("loss", np.asarray(value), loss.item())
-    found = flatten_dict(gradient, sep="/")
+    compare(found, p)
+
+
+def test_itransformer():
+    """torch's own encoder layers over channels, with the densities of torch's normal."""
+    import torch
+
+    series, past, future = of_series()
+    c, chance = VARIATES, np.random.default_rng(3)
+    width, heads = c.d_model, (c.num_heads, c.key_size)
+    shapes = {"stem/variate/kernel": (WINDOW, width), "stem/variate/bias": (width,),
+              "forecast_head/output/kernel": (width, HORIZON, 2),
+              "forecast_head/output/bias": (HORIZON, 2)}  # fmt: skip
+    for i in range(c.num_encoder_layers):
+        at = f"encoder/layer_{i}"
+        for name in ("query", "key", "value"):
+            shapes |= {f"{at}/self_attention/{name}/kernel": (width, *heads),
+                       f"{at}/self_attention/{name}/bias": heads}  # fmt: skip
+        shapes |= {
+            f"{at}/self_attention/output/kernel": (*heads, width),
+            f"{at}/self_attention/output/bias": (width,),
+            f"{at}/feed_forward/up/kernel": (width, c.d_ff),
+            f"{at}/feed_forward/up/bias": (c.d_ff,),
+            f"{at}/feed_forward/down/kernel": (c.d_ff, width),
+            f"{at}/feed_forward/down/bias": (width,),
+        }
+    norms = [f"encoder/layer_{i}/{part}_residual/norm" for i in range(c.num_encoder_layers)
+             for part in ("self_attention", "feed_forward")]  # fmt: skip
+    shapes |= {f"{norm}/{leaf}": (width,) for norm in (*norms, "encoder/final_norm")
+               for leaf in ("scale", "bias")}  # fmt: skip
+    params = {name: 0.3 * chance.normal(size=shape) + name.endswith("scale")
+              for name, shape in shapes.items()}  # fmt: skip
+    p = {name: torch.tensor(x, requires_grad=True) for name, x in params.items()}
+
+    x = torch.tensor(past).swapaxes(1, 2) @ p["stem/variate/kernel"] + p["stem/variate/bias"]
+    for i in range(c.num_encoder_layers):
+        layer = torch.nn.TransformerEncoderLayer(
+            width, c.num_heads, c.d_ff, 0.0, "gelu", batch_first=True, norm_first=True,
+            layer_norm_eps=c.norm_epsilon,
+        ).double()  # fmt: skip
+        at = f"encoder/layer_{i}"
+        qkv = [f"{at}/self_attention/{name}" for name in ("query", "key", "value")]
+        theirs = {
+            "self_attn.in_proj_weight": torch.cat([p[f"{n}/kernel"].flatten(1).T for n in qkv]),
+            "self_attn.in_proj_bias": torch.cat([p[f"{n}/bias"].flatten() for n in qkv]),
+            "self_attn.out_proj.weight": p[f"{at}/self_attention/output/kernel"].flatten(0, 1).T,
+            "self_attn.out_proj.bias": p[f"{at}/self_attention/output/bias"],
+        }
+        for name, own in (("linear1", "up"), ("linear2", "down")):
+            theirs |= {f"{name}.weight": p[f"{at}/feed_forward/{own}/kernel"].T,
+                       f"{name}.bias": p[f"{at}/feed_forward/{own}/bias"]}  # fmt: skip
+        for name, own in (("norm1", "self_attention"), ("norm2", "feed_forward")):
+            theirs |= {f"{name}.weight": p[f"{at}/{own}_residual/norm/scale"],
+                       f"{name}.bias": p[f"{at}/{own}_residual/norm/bias"]}  # fmt: skip
+        x = torch.func.functional_call(layer, theirs, (x,))
+    x = torch.nn.functional.layer_norm(
+        x, (width,), p["encoder/final_norm/scale"], p["encoder/final_norm/bias"], c.norm_epsilon
+    )
+    raw = torch.einsum("bcd,dhk->bchk", x, p["forecast_head/output/kernel"])
+    raw = raw + p["forecast_head/output/bias"]
+    wide = (raw[..., 1] + (raw[..., 1] ** 2 + 4).sqrt()) / 2
+    true = torch.tensor(future).swapaxes(1, 2)
+    loss = -torch.distributions.Normal(raw[..., 0], wide).log_prob(true).mean()
+    loss.backward()
+    value, found = of_ours(c, params, series, "together")
+    assert_close("loss", np.asarray(value), loss.item())
+    compare(found, p)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_patchtst(name):
+    """The loss over every window of each channel and every gradient agree in float64."""
+    import torch
+
+    config, (series, *windows) = SERIES[name], of_series()
+    model = peer_of(config)
+    past, future = map(torch.tensor, windows)
+    loss = loss_of(model, config, past, future)
+    loss.backward()
+    slopes = as_ours({n: x.grad.numpy() for n, x in model.named_parameters()}, config)
+    params = as_ours({n: x.detach().numpy() for n, x in model.named_parameters()}, config)
+
+    value, found = of_ours(config, params, series)
+    assert_close("loss", np.asarray(value), loss.item())
     assert found.keys() == slopes.keys()
     for path, expected in slopes.items():
         if not path.endswith("key/bias"):  # on which a softmax does not depend

@@ -10,9 +10,10 @@ def main(argv: Sequence[str]) -> int:
     """Make a work directory from a Hugging Face model, and return the exit code."""
     parser = Parser(
         "Make a work directory from the published files of a model and its tokenizer:\n"
-        "BERT, GPT-2, OPT, Llama, Mistral, Qwen 2 and 3, OLMo 2, GPT-NeoX, BLOOM, StableLM,\n"
-        "Starcoder2, Marian, Pegasus, BART, mBART, T5. Score it, generate with it, or fine-tune\n"
-        "it with --config.init.source=WORKDIR, or =DIRECTORY."
+        "BERT, GPT-2, OPT, Llama, Mistral, Mixtral, Qwen 2, 3 and Next, OLMo 2, OLMoE, Phi,\n"
+        "Gemma, Cohere, GPT-NeoX, Pythia, BLOOM, StableLM, Starcoder2, Mamba, Marian, Pegasus,\n"
+        "BART, mBART, T5. Score it, generate with it, or fine-tune it with\n"
+        "--config.init.source=WORKDIR, or =DIRECTORY."
     )
     parser.add_argument("directory", type=Path, help="with config.json, *.safetensors and "
                         "tokenizer.json, or the older files of a tokenizer")  # fmt: skip

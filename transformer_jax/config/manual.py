@@ -48,7 +48,8 @@ from transformer_jax.config.refusals.running import (
 
 # The mixers: what mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
+    "full", "differential", "latent", "local", "dilated", "longformer", "bigbird", "lsh", "linear",
+    "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "mamba2", "bimamba2", "gated_delta", "bigated_delta", "s4d", "bis4d", "mamba", "bimamba",
@@ -114,11 +115,17 @@ class ModelConfig(Section):
     # "evoformer": layers over pairs of positions, in which triangles of pairs agree, beside a
     # sequence; it predicts the distance of each pair (AlphaFold 2: Jumper et al. 2021,
     # https://doi.org/10.1038/s41586-021-03819-2).
+    # "dlinear": no layers; two linear maps from a window of a time series to the numbers after it,
+    # of its moving average and of the rest (Zeng et al. 2023, arXiv:2205.13504).
     architecture: Literal[
         "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "factorised_encoder",
         "recurrent", "elmo", "decomposable_attention", "prefix_decoder", "autoencoder",
         "variational_autoencoder", "diffusion_transformer", "decision_transformer", "evoformer",
+        "dlinear",
     ] = "encoder_decoder"  # fmt: skip
+    # dlinear: rows of the moving average, an odd number, of which the first and the last row of a
+    # window are repeated at its ends
+    trend_rows: int = number(25, 1, SIZE, of="architectures")
     # decision_transformer: "discrete" actions are a choice among those of training; "continuous"
     # ones are vectors of numbers from -1 to 1, predicted by tanh and squared error.
     actions: Literal["discrete", "continuous"] = value("discrete", of="architectures")
@@ -162,17 +169,24 @@ class ModelConfig(Section):
     # arXiv:2010.11929); "convolution": patches, reassembled into pictures, through convolutions
     # (Xiao et al. 2021, arXiv:2106.14881). "series": a window of a time series, normalised by its
     # own mean and standard deviation, in overlapping patches (PatchTST: Nie et al. 2023,
-    # arXiv:2211.14730). "conv1d": vectors, such as frames of sound, through two convolutions along
-    # the sequence, the second with stride 2, which halves the number of vectors (Whisper: Radford
-    # et al. 2022, arXiv:2212.04356). "trajectory": the steps of an agent, by linear maps of return,
-    # state and action, to each of which the vector of `positions` for the time step is added.
-    # "pairs": the known distances of pairs of points, for evoformer.
+    # arXiv:2211.14730); "variates": each channel of such a window, whole (iTransformer: Liu et al.
+    # 2024, arXiv:2310.06625). "conv1d": vectors, such as frames of sound, through two convolutions
+    # along the sequence, the second with stride 2, which halves the number of vectors (Whisper:
+    # Radford et al. 2022, arXiv:2212.04356). "trajectory": the steps of an agent, by linear maps of
+    # return, state and action, to each of which the vector of `positions` for the time step is
+    # added. "pairs": the known distances of pairs of points, for evoformer.
     stem: Literal[
-        "embedding", "linear", "convolution", "series", "conv1d", "trajectory", "pairs"
+        "embedding", "linear", "convolution", "series", "variates", "conv1d", "trajectory", "pairs"
     ] = "embedding"  # fmt: skip
     patch_length: int = number(16, 1, SIZE, of="stems")  # series: rows per patch
     # series: rows from the start of one patch to the start of the next
     patch_stride: int = number(8, 1, SIZE, of="stems")
+    # How a window of a series is normalised, and its forecast brought back: by its own mean and
+    # standard deviation ("window"), after which "learned" multiplies it by a trained number and
+    # adds another, the same for all channels (RevIN: Kim et al. 2022,
+    # https://openreview.net/forum?id=cGDAkQo1C0p); "last": its last row is subtracted (NLinear:
+    # arXiv:2205.13504); "none".
+    series_norm: Literal["window", "learned", "last", "none"] = value("window", of="stems")
     # What is predicted for each value of a series. "point": a number, by squared error; or the
     # parameters of a distribution: "normal", "student_t", or its nine deciles, "quantiles".
     distribution: Literal["point", "normal", "student_t", "quantiles"] = value("point", of="stems")
@@ -204,6 +218,7 @@ class ModelConfig(Section):
     # encoder_pattern, decoder_pattern: the kind of each layer, from the first one on, repeated.
     # These keep keys and values:
     #   full       attention to all positions
+    #   differential  the difference of two of these, for each pair of heads (arXiv:2410.05258)
     #   latent     the same with a latent vector of `latent_size` in place of keys and values, from
     #              which those of all heads are mapped (MLA: arXiv:2405.04434)
     #   local      attention to positions less than `window` away
@@ -325,19 +340,25 @@ class ModelConfig(Section):
     # x + f(norm(x)); "sandwich" x + norm(f(norm(x))) (arXiv:2105.13290); "reordered_norm"
     # x + norm(f(x)) (arXiv:2501.00656); "deep_norm" norm(alpha x + f(x)), with smaller initial
     # values, for very deep stacks (arXiv:2203.00555).
+    # "parallel": x + f(norm(x)) + g(norm(x)) for a layer's mixer f and feed-forward part g, and one
+    # norm for both (GPT-J; PaLM: arXiv:2204.02311); "parallel_norms": with one for each (GPT-NeoX:
+    # arXiv:2204.06745). They are not for layers with cross-attention.
     # "reversible": two streams, each part reading one and adding to the other, so the backward pass
     # needs only the last values and activation memory does not grow with depth.
     # "adaptive_norm": x + gate f(norm(x) (1 + scale) + shift), all three from a vector of time and
     # condition by a map that starts at zero; the norm has no parameters (adaLN-Zero: arXiv:
     # 2212.09748). diffusion_transformer.
     residual: Literal[
-        "post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm", "reversible",
-        "adaptive_norm",
+        "post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm", "parallel",
+        "parallel_norms", "reversible", "adaptive_norm",
     ] = "post_norm"  # fmt: skip
     # "layer_norm" with scale and bias; "rms_norm": scale only, without subtracting the mean (Zhang
     # and Sennrich 2019, arXiv:1910.07467); "scale_norm": one number for all channels (Nguyen and
-    # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311).
-    norm: Literal["layer_norm", "rms_norm", "scale_norm", "layer_norm_no_bias"] = "layer_norm"
+    # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311);
+    # "zero_centered_rms_norm": an RMSNorm times 1 + scale, also of queries and keys (Gemma).
+    norm: Literal[
+        "layer_norm", "rms_norm", "scale_norm", "layer_norm_no_bias", "zero_centered_rms_norm"
+    ] = "layer_norm"
     # added to the variance or mean square; tensor2tensor's value
     norm_epsilon: float = above(1e-6, 0, 1, neutral=True)
     # Inside the feed-forward layers. "gelu" uses the error function, "gelu_tanh" GPT-2's
@@ -352,8 +373,8 @@ class ModelConfig(Section):
     # for each position, which passes through the `experts_per_token` with the highest scores; their
     # outputs are added up, each times its score (Shazeer et al. 2017, arXiv:1701.06538). Parameters
     # grow with num_experts, but the work does not. All positions are computed, however many choose
-    # the same expert.
-    feed_forward_pattern: tuple[Literal["dense", "experts"], ...] = value(
+    # the same expert. "none": the layer is its mixer alone (Mamba: arXiv:2312.00752).
+    feed_forward_pattern: tuple[Literal["dense", "experts", "none"], ...] = value(
         ("dense",), neutral=("dense",)
     )
     num_experts: int = number(8, 2, 2**12, of="feed_forwards")
@@ -367,6 +388,9 @@ class ModelConfig(Section):
     # Experts that all positions pass through besides: one dense layer of this many times d_ff
     # (DeepSeekMoE: arXiv:2401.06066).
     shared_experts: int = number(0, 0, 2**12, of="feed_forwards")
+    # Whether their output is multiplied by a sigmoid of a map of their input to one number (Qwen2
+    # with experts: arXiv:2407.10671; Qwen3-Next).
+    shared_expert_gate: bool = value(False, of="feed_forwards", neutral=(False,))
     # What each training step adds to an expert's bias, if it was chosen less often than the mean of
     # its layer's in the batch, or takes from it, if more often. The bias counts where experts are
     # chosen, not in their weights, and so balances them without another loss (Wang et al. 2024,
@@ -381,11 +405,21 @@ class ModelConfig(Section):
     # Scores are products of queries and keys: "inverse_sqrt" times head_dim^-0.5 (paper 3.2.1),
     # "none" unscaled (T5, whose initial queries are smaller by that factor).
     score_scale: Literal["inverse_sqrt", "none"] = "inverse_sqrt"
+    # inverse_sqrt: the size whose root divides scores; None: head_dim (Gemma 2 and 3)
+    score_size: int | None = number(None, 1, SIZE)
     # divides scores, before a bias of relative_positions
     attention_temperature: float = number(1.0, 1e-3, 1e3)
+    # Scores s become c tanh(s / c), before a bias of relative_positions, and so stay between -c and
+    # c (Gemma 2: arXiv:2408.00118). None: no cap.
+    attention_softcap: float | None = above(None, 0, 1e6)
     # RMSNorm of queries and keys, before they rotate: "per_head", with one scale for all heads
     # (Qwen3); "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
     query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
+    # What heads gather, before the map after them, times a sigmoid of a map of the layer's input:
+    # "elementwise", one for each channel (Qiu et al. 2025, arXiv:2505.06708; Qwen3-Next), or
+    # "headwise", one for each head. For layers of `full`, `local`, `dilated` and `conformer`, and
+    # for cross-attention.
+    attention_gate: Literal["none", "elementwise", "headwise"] = "none"
     # "dense": all pairs, as in the paper. "fused": never stored; on an NVIDIA GPU, in bfloat16, by
     # one kernel, cuDNN's beyond 128 positions, else by XLA, with a warning that says why. "ring":
     # in blocks, never stored either; over mesh.context, keys and values pass from device to device.
@@ -411,6 +445,9 @@ class ModelConfig(Section):
     ] = "none"  # fmt: skip
     # base of the angles' frequencies
     rope_theta: float = above(10_000.0, 1, 1e9, of="relative_positions")
+    # the base in layers of `local`, `dilated` and `longformer`, whose angles are then not scaled
+    # (Gemma 3: arXiv:2503.19786); None: rope_theta, and scaled like the others
+    local_rope_theta: float | None = above(None, 1, 1e9, of="relative_positions", neutral=(None,))
     # share of each head's channels, from the first on, that rotates
     rope_fraction: float = above(1.0, 0, 1, of="relative_positions", neutral=(1.0,))
     # How angles change for texts longer than those of training: "linear" divides all frequencies by
@@ -456,6 +493,10 @@ class ModelConfig(Section):
     # Whether that first passes a linear map and tanh, as in BERT; in ViT it does not.
     pooler: bool = value(True, of="architectures", neutral=(True,))
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
+    # Factor of the hidden states before the map to logits: Cohere's models.
+    logits_factor: float = above(1.0, 0, 1e6, of="architectures", neutral=(1.0,))
+    # Logits x become c tanh(x / c) (Gemma 2: arXiv:2408.00118). None: no cap.
+    logits_softcap: float | None = above(None, 0, 1e6, of="architectures", neutral=(None,))
     # A number for each piece, added to its logit: Marian's models.
     logits_bias: bool = value(False, of="architectures", neutral=(False,))
     # Which layers of a stack share parameters, layer i with layer i + the length of its pattern:
@@ -566,6 +607,11 @@ class ModelConfig(Section):
     def value_size(self) -> int:
         """d_v."""
         return self.v_head_dim or self.key_size
+
+    @property
+    def scored_size(self) -> int:
+        """The size whose inverse root scales scores."""
+        return self.score_size or self.key_size
 
     @property
     def sinusoidal(self) -> bool:
@@ -968,6 +1014,9 @@ class ObjectiveConfig(Section):
     document: Literal["line", "file", "joined"] = value("line", of="objectives")
     # forecast: rows that are predicted after each window
     horizon: int = number(96, 1, SIZE, of="objectives")
+    # forecast: whether each channel of a series is an example of its own, or all are read and
+    # predicted together, as stem="variates" needs it
+    channels: Literal["apart", "together"] = value("apart", of="objectives")
     # language_model: the share of training windows whose middle, the part between two random
     # characters, comes after the rest, so that the model learns to fill gaps; a quarter to nine
     # tenths leave the loss of other texts as it is (Bavarian et al. 2022, arXiv:2207.14255). Scores

@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
 from transformer_jax.base.errors import UserError
+from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batches.batch import Ragged, one_per_row
 from transformer_jax.data.codecs.series import Series
 from transformer_jax.data.store.token_store import TokenStore
@@ -22,7 +23,8 @@ _ROWS = 512  # of a batch, at most
 
 def forecasts(loaded: Loaded, items: TokenStore) -> Float[np.ndarray, "n T K"]:
     """Return the parameters of the distribution of each number after each window, in standard
-    deviations from the training mean.
+    deviations from the training mean; where items have all channels together, for each channel of
+    each window in turn.
 
     Raises:
       UserError: if the model does not forecast.
@@ -38,7 +40,12 @@ def forecasts(loaded: Loaded, items: TokenStore) -> Float[np.ndarray, "n T K"]:
         batches.append(
             np.asarray(_said(loaded.model, loaded.params, batch))[: len(placement.pairs)]
         )
-    return np.concatenate(batches)
+    said = np.concatenate(batches)
+    if config.channels == "apart":
+        return said
+    rows, parameters = config.horizon, said.shape[-1]
+    by_row = said.reshape(len(said), rows, -1, parameters)
+    return by_row.swapaxes(1, 2).reshape(-1, rows, parameters)
 
 
 def ahead(
@@ -64,7 +71,7 @@ def ahead(
     kind = DISTRIBUTIONS[loaded.model.config.distribution]
     forecast = []
     for rows in scaled:
-        items = _windows(rows[-config.window :], config.horizon)
+        items = _windows(rows[-config.window :], config)
         said = forecasts(loaded, items)
         deciles = kind.quantiles(said)
         if deciles is not None:
@@ -73,9 +80,12 @@ def ahead(
     return forecast
 
 
-def _windows(rows: Float[np.ndarray, "L C"], horizon: int) -> TokenStore:
-    """Return a window for each channel."""
-    window, channels = rows.shape
+def _windows(rows: Float[np.ndarray, "L C"], config: ObjectiveConfig) -> TokenStore:
+    """Return a window for each channel, or one with all of them."""
+    (window, channels), horizon = rows.shape, config.horizon
+    if config.channels == "together":
+        one, unread = np.zeros(1, np.int64), np.zeros((horizon, channels), np.float32)
+        return TokenStore(Ragged(rows, one, one + window), Ragged(unread, one, one + horizon))
     starts = np.arange(channels, dtype=np.int64) * window
     nothing = np.zeros(horizon, np.float32)  # placeholders: not read
     return TokenStore(

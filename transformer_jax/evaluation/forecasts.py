@@ -1,6 +1,6 @@
 """Evaluation of forecasts, with naive baselines for comparison."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from transformer_jax.data import sources
 from transformer_jax.data.batches.batch import Ragged
 from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.series import Series
+from transformer_jax.data.objectives.forecasting import Forecast
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.sources.series_files import Rows
 from transformer_jax.data.store.token_store import TokenStore
@@ -42,11 +43,11 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         )
     experiment = trained.experiment
     objective, season = experiment.objective, experiment.evaluation.season
-    items = items_of(trained, corpus)
-    said = forecasts(trained.loaded, items)
+    said = forecasts(trained.loaded, items_of(trained, corpus))
+    items = _apart(trained, corpus)
     distribution = DISTRIBUTIONS[experiment.model.distribution]
     true = np.concatenate([y for _, y in windows(items)])
-    ridge = Ridge(items_of(trained, sources.load(experiment.data, "train", objective)))
+    ridge = Ridge(_apart(trained, sources.load(experiment.data, "train", objective)))
     methods = {
         "": distribution.point(said),
         "seasonal_": np.concatenate(
@@ -130,8 +131,18 @@ def _details(scores: dict[str, float], season: int) -> list[str]:
 
 def items_of(trained: TrainedModel, corpus: Corpus) -> TokenStore:
     """Return the windows of a corpus."""
+    return trained.loaded.items(*_encoded(trained, corpus))
+
+
+def _apart(trained: TrainedModel, corpus: Corpus) -> TokenStore:
+    """Return the windows of each channel, whatever the model reads."""
+    config = replace(trained.experiment.objective, channels="apart")
+    return Forecast().items(TokenStore(*_encoded(trained, corpus)), config)
+
+
+def _encoded(trained: TrainedModel, corpus: Corpus) -> tuple[Ragged, Ragged]:
     nothing = Ragged.from_lists([[]] * len(corpus))
-    return trained.loaded.items(nothing, encoded(trained.tokenizers.tgt, corpus.tgt))
+    return nothing, encoded(trained.tokenizers.tgt, corpus.tgt)
 
 
 def _drawn(

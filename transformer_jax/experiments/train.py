@@ -148,7 +148,7 @@ def _train(
     page: Callable[[Path], str] | None,
 ) -> Outcome:
     tokenizers, config = prepared.tokenizers, experiment.training
-    model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
+    model = build_for(experiment, *tokenizers.sizes_for(experiment.objective))
     schedule = _schedule(experiment)
     source = BatchSource(prepared.train, prepared.plan, prepared.objective, *row_share(mesh))
     validate = make_validation(

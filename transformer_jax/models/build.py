@@ -16,6 +16,7 @@ from transformer_jax.models.decision_transformer import DecisionTransformer
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.decomposable import DecomposableAttention
 from transformer_jax.models.diffusion_transformer import DiffusionTransformer
+from transformer_jax.models.dlinear import DLinear
 from transformer_jax.models.elmo import Elmo
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -48,6 +49,7 @@ MODELS: dict[str, type[Core]] = {
     "diffusion_transformer": DiffusionTransformer,
     "decision_transformer": DecisionTransformer,
     "evoformer": Evoformer,
+    "dlinear": DLinear,
 }
 
 

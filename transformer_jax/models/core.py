@@ -16,7 +16,7 @@ from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.models.parametrization import logits_factor
 from transformer_jax.nn.dropout import Dropout
-from transformer_jax.nn.embedding import Embed, Head, LogitsBias, Shortlist
+from transformer_jax.nn.embedding import Embed, Head, LogitsBias, Shortlist, capped
 from transformer_jax.nn.roles import EMBEDDING, Role
 from transformer_jax.nn.stems import STEMS, Stem
 from transformer_jax.nn.view import Order
@@ -53,15 +53,15 @@ class Core(nn.Module):
 
     def predicted(self, x: Float[Array, "B T D"]) -> Output:
         """Return the prediction of the next token from hidden states."""
-        if self.config.logits_scale:
-            x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
-        if (factor := logits_factor(self.config)) != 1:
+        c = self.config
+        factor = c.logits_factor * (c.d_model**-0.5 if c.logits_scale else 1) * logits_factor(c)
+        if factor != 1:
             x = x * jnp.asarray(factor, x.dtype)
         return Output(x, self.head())
 
     def head(self) -> Head:
         """Return the pre-softmax map."""
-        head = self.output.head()
+        head = self.output.head()._replace(softcap=self.config.logits_softcap)
         return head._replace(bias=self.logits_bias()) if self.config.logits_bias else head
 
     def shortlisted(self, pieces: Int[Array, "B K"] | None) -> Shortlist | None:
@@ -71,7 +71,9 @@ class Core(nn.Module):
     def logits(self, x: Float[Array, "B T D"], short: Shortlist | None) -> Float[Array, "B T K"]:
         """Return the logits of the next token, over a shortlist if there is one."""
         output = self.predicted(x)
-        return (output if short is None else output._replace(head=short)).logits()
+        if short is None:
+            return output.logits()
+        return capped(short.logits(output.hidden), self.config.logits_softcap)
 
     @nn.nowrap
     def new_stem(self, begun: bool) -> Stem | None:

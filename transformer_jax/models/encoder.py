@@ -17,7 +17,7 @@ from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.move_head import MoveHead
 from transformer_jax.models.network import Memory, Network
-from transformer_jax.nn.distributions import DISTRIBUTIONS, Distribution, scale_of
+from transformer_jax.nn.distributions import DISTRIBUTIONS, Distribution, Scale
 from transformer_jax.nn.embedding import Embed, Head, token_dropout
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.initializers import named, parameter
@@ -38,8 +38,9 @@ class Forecasted(Output):
 
 class ForecastHead(nn.Module):
     """One linear map from all patches of a window to all numbers after it, in the unit of the
-    series (PatchTST's flatten head: Nie et al. 2023, arXiv:2211.14730, section 3.1). `lengths` are
-    those of the window and of the forecast.
+    series (PatchTST's flatten head: Nie et al. 2023, arXiv:2211.14730, section 3.1), or from the
+    position of each channel to those of the channel, which follow one another row by row. `lengths`
+    are those of the window and of the forecast.
     """
 
     config: ModelConfig
@@ -48,18 +49,29 @@ class ForecastHead(nn.Module):
 
     def setup(self) -> None:
         c, (window, horizon) = self.config, self.lengths
-        shapes = (c.patches(window), c.d_model), (horizon, self.distribution.count)
-        names = "length", "embed", "horizon", "choices"
+        read = (c.d_model,) if self.by_channel else (c.patches(window), c.d_model)
+        names = ("length", "embed", "horizon", "choices")[-2 - len(read) :]
+        shapes = read, (horizon, self.distribution.count)
         self.output = Project(*shapes, names, self.dtype, role=HEAD)
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether each position is a channel."""
+        return self.config.stem == "variates"
 
     @property
     def distribution(self) -> Distribution:
         """The distribution predicted for each number."""
         return pick(DISTRIBUTIONS, self.config.distribution, "config.model.distribution")
 
-    def __call__(self, x: Float[Array, "B S D"], inputs: Float[Array, "B L 1"]) -> Forecasted:
+    def __call__(self, x: Float[Array, "B S D"], scale: Scale) -> Forecasted:
         head: Any = self.distribution
-        return Forecasted(head.placed(self.output(x), scale_of(inputs)), head)
+        if not self.by_channel:
+            return Forecasted(head.placed(self.output(x), scale), head)
+        raw = self.output(x)  # [B C T K]
+        each = Scale(*(statistic.reshape(-1, 1, 1) for statistic in scale))
+        placed = head.placed(raw.reshape(-1, *raw.shape[2:]), each).reshape(*raw.shape[:3], -1)
+        return Forecasted(placed.swapaxes(1, 2).reshape(len(x), -1, placed.shape[-1]), head)
 
 
 class Kind(NamedTuple):
@@ -175,7 +187,8 @@ class Encoder(Network):
             if kind == "path":
                 outputs[name] = Pointed(silenced(head.logits(hidden), memory.seg), head)
         if "forecast" in self.predicts:
-            outputs["forecast"] = self.forecast_head(x, src.inputs)
+            stem: Any = self.stem
+            outputs["forecast"] = self.forecast_head(x, stem.scale(src.inputs))
         return outputs
 
     def encode(self, side: Side | None, train: bool) -> Memory:

@@ -81,9 +81,13 @@ def _parts(config: ModelConfig, stack: str) -> int:
     if stack == TIME_LAYERS:
         return 2 * config.num_time_layers
     layers = getattr(config, f"num_{stack}_layers")
-    kinds = itertools.islice(itertools.cycle(getattr(config, f"{stack}_pattern")), layers)
+    mixers = itertools.cycle(getattr(config, f"{stack}_pattern"))
+    both = zip(mixers, itertools.cycle(config.feed_forward_pattern))
     own = 3 if _cross(config, stack) else 2
-    return sum(_parts_of(kind) or own for kind in kinds)
+    return sum(
+        _parts_of(mixer) or own - (feed_forward == "none")
+        for mixer, feed_forward in itertools.islice(both, layers)
+    )
 
 
 def _parts_of(kind: str) -> int | None:

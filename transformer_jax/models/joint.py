@@ -21,7 +21,9 @@ class Joint(Layer):
         super().setup()
         self.text_attention_residual = make_residual(self.config, self.cross)
         kind = self.feed_forward_kind
-        self.text_feed_forward = new_feed_forward(self.config, self.dtype, kind)
+        feed_forward = new_feed_forward(self.config, self.dtype, kind)
+        assert feed_forward is not None
+        self.text_feed_forward = feed_forward
         self.text_feed_forward_residual = make_residual(self.config, self.cross)
 
     def __call__(

@@ -25,8 +25,8 @@ def make_residual(config: ModelConfig, cross: bool) -> nn.Module:
     return pick(RESIDUALS, config.residual, "config.model.residual")(config, cross)
 
 
-def new_feed_forward(config: ModelConfig, dtype: jnp.dtype, kind: str) -> nn.Module:
-    """Return a feed-forward layer of this kind."""
+def new_feed_forward(config: ModelConfig, dtype: jnp.dtype, kind: str) -> nn.Module | None:
+    """Return a feed-forward layer of this kind, if there is to be one."""
     return pick(FEED_FORWARDS, kind, "config.model.feed_forward_pattern")(config, dtype)
 
 
@@ -39,15 +39,16 @@ def dense(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
     )  # fmt: skip
 
 
-FEED_FORWARDS: dict[str, Callable[[ModelConfig, jnp.dtype], nn.Module]] = {
+FEED_FORWARDS: dict[str, Callable[[ModelConfig, jnp.dtype], nn.Module | None]] = {
     "dense": dense,
     "experts": Experts,
+    "none": lambda config, dtype: None,
 }
 
 
 class Layer(nn.Module):
-    """A sequence of residual parts. `kind` names the mixer, and `feed_forward_kind` the last part;
-    `cross` adds attention to a memory.
+    """A sequence of residual parts. `kind` names the mixer, and `feed_forward_kind` the last part,
+    if there is one; `cross` adds attention to a memory.
     """
 
     config: ModelConfig
@@ -64,7 +65,7 @@ class Layer(nn.Module):
         if self.cross:
             self.cross_attention = Attention(c, self.dtype)
             self.cross_attention_residual = make_residual(c, self.cross)
-        self.feed_forward = new_feed_forward(c, self.dtype, self.feed_forward_kind)
+        self.feed_forward: Any = new_feed_forward(c, self.dtype, self.feed_forward_kind)
         self.feed_forward_residual = make_residual(c, self.cross)
 
     def __call__(
@@ -94,9 +95,10 @@ class Layer(nn.Module):
         cross_view: View | None = None,
     ) -> Float[Array, "B T E"]:
         """Return the layer's input, given its output x, if residual parts can be undone."""
-        residual = self.feed_forward_residual
-        y = self.feed_forward(residual.read_again(x), train, view.q_seg > 0)
-        x = residual.unwrite(x, y, train)
+        if self.feed_forward is not None:
+            residual = self.feed_forward_residual
+            y = self.feed_forward(residual.read_again(x), train, view.q_seg > 0)
+            x = residual.unwrite(x, y, train)
         if memory is not None and cross_view is not None:
             residual, keys_values = self.cross_attention_residual, self.remember(memory)
             y, _ = self.cross_attention.recall(
@@ -143,9 +145,52 @@ class Layer(nn.Module):
             residual = under(self.cross_attention_residual, condition)
             y, weights = self.cross_attention.recall(residual.read(x), memory, cross_view, train)
             x = residual.write(x, y, train)
+        if self.feed_forward is None:
+            return x, weights
         residual = under(self.feed_forward_residual, condition)
         y = self.feed_forward(residual.read(x), train, view.q_seg > 0)
         return residual.write(x, y, train), weights
+
+
+class ParallelLayer(Layer):
+    """A mixer and a feed-forward part that both read the layer's input: see `residual.Parallel`."""
+
+    def __call__(
+        self,
+        x: Float[Array, "B T E"],
+        view: View,
+        train: bool,
+        memory: Float[Array, "B S D"] | None = None,
+        cross_view: View | None = None,
+        condition: Float[Array, "B D"] | None = None,
+    ) -> Float[Array, "B T E"]:
+        """See Layer."""
+        read = self.self_attention_residual.read(x)
+        y, _ = self.self_attention.mix(read, view, train)
+        return self._joined(x, read, y, view, train)
+
+    def extend(
+        self,
+        x: Float[Array, "B Q E"],
+        cache: Any,
+        slots: Slots,
+        active: Bool[Array, "B"],
+        memory: KeysValues | None,
+        cross_view: View | None,
+    ) -> tuple[Float[Array, "B Q E"], Any, Float[Array, "B N Q S"] | None]:
+        """See Layer."""
+        read = self.self_attention_residual.read(x)
+        y, _, cache = self.self_attention.extend(read, cache, slots, active)
+        return self._joined(x, read, y, slots.view, False), cache, None
+
+    def _joined(self, x: Array, read: Array, y: Array, view: View, train: bool) -> Array:
+        """Return the output, given what the mixer read and returned."""
+        before, x = x, self.self_attention_residual.write(x, y, train)
+        if self.feed_forward is None:
+            return x
+        residual = self.feed_forward_residual
+        read = read if residual.one_norm else residual.read(before)
+        return residual.write(x, self.feed_forward(read, train, view.q_seg > 0), train)
 
 
 class CrossLayer(nn.Module):
@@ -184,7 +229,7 @@ class Conformer(Layer):
     def setup(self) -> None:
         super().setup()
         kind = self.feed_forward_kind
-        self.first_feed_forward = new_feed_forward(self.config, self.dtype, kind)
+        self.first_feed_forward: Any = new_feed_forward(self.config, self.dtype, kind)
         self.first_feed_forward_residual = make_residual(self.config, self.cross)
         self.convolution = ConvolutionModule(self.config, self.dtype)
         self.convolution_residual = make_residual(self.config, self.cross)

@@ -16,7 +16,7 @@ from transformer_jax.config.registry import pick
 from transformer_jax.models import reversible
 from transformer_jax.models.divided import Divided
 from transformer_jax.models.joint import Joint, LastJoint
-from transformer_jax.models.layers import Conformer, Layer
+from transformer_jax.models.layers import Conformer, Layer, ParallelLayer
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.linear import PRODUCT
 from transformer_jax.nn.norm import make_norm
@@ -210,11 +210,12 @@ class Stack(nn.Module):
         self.sharing = pick(SHARINGS, c.layer_sharing, "config.model.layer_sharing")
         both = zip(itertools.cycle(self.pattern), itertools.cycle(c.feed_forward_pattern))
         kinds = [*itertools.islice(both, self.sharing.kept(self._period(), self.num_layers))]
+        self.residual = pick(RESIDUALS, c.residual, "config.model.residual")
+        usual = ParallelLayer if getattr(self.residual, "parallel", False) else Layer
         self.layer = [
-            LAYERS.get(kind, Layer)(c, self.dtype, kind, feed_forward, self.cross)
+            LAYERS.get(kind, usual)(c, self.dtype, kind, feed_forward, self.cross)
             for kind, feed_forward in kinds
         ]
-        self.residual = pick(RESIDUALS, c.residual, "config.model.residual")
         self.final_norm = make_norm(c) if self.residual.needs_final_norm else None
         self.relative_positions = scheme_of("stack", c)
 

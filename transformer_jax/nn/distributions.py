@@ -15,19 +15,18 @@ _EPSILON = 1e-5  # added to the variance; RevIN's value
 
 class Scale(NamedTuple):
     """Mean and standard deviation of each window of a series, which normalise the input and bring
-    predictions back (RevIN: Kim et al. 2022, https://openreview.net/forum?id=cGDAkQo1C0p, without
-    trained parameters).
+    predictions back (RevIN: Kim et al. 2022, https://openreview.net/forum?id=cGDAkQo1C0p).
     """
 
-    mean: Float[Array, "B 1 1"]
-    deviation: Float[Array, "B 1 1"]
+    mean: Float[Array, "B 1 C"]
+    deviation: Float[Array, "B 1 C"]
 
-    def scaled(self, values: Float[Array, "B L 1"]) -> Float[Array, "B L 1"]:
+    def scaled(self, values: Float[Array, "B L C"]) -> Float[Array, "B L C"]:
         """Return values in standard deviations from the mean, at least float32."""
         return (at_least_float32(values) - self.mean) / self.deviation
 
 
-def scale_of(inputs: Float[Array, "B L 1"]) -> Scale:
+def scale_of(inputs: Float[Array, "B L C"]) -> Scale:
     """Return the scale of each window, at least float32."""
     wide = at_least_float32(inputs)
     mean = wide.mean(1, keepdims=True)

@@ -20,12 +20,14 @@ COLUMNS = "columns"  # name of a transposed table among the parameters that a se
 class Head(NamedTuple):
     """The last linear map: hidden states to logits, with a matrix that may be an embedding's.
 
-    In a search, `columns` may hold the table transposed: see `decoding.weights`.
+    In a search, `columns` may hold the table transposed: see `decoding.weights`. With a softcap,
+    logits are `capped`.
     """
 
     table: Float[Array, "V D"]
     bias: Float[Array, "V"] | None = None
     columns: Float[Array, "D V"] | None = None
+    softcap: float | None = None
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Return x times the transposed table, plus the bias, at least in float32."""
@@ -34,10 +36,13 @@ class Head(NamedTuple):
             x, matrix.astype(x.dtype), (((2,), (axis,)), ((), ())),
             preferred_element_type=jnp.promote_types(x.dtype, jnp.float32),
         )  # fmt: skip
-        return logits if self.bias is None else logits + self.bias.reshape(1, 1, -1)
+        logits = logits if self.bias is None else logits + self.bias.reshape(1, 1, -1)
+        return capped(logits, self.softcap)
 
     def among(self, pieces: Int[Array, "B K"], dtype: jnp.dtype) -> "Shortlist":
-        """Return the map to a subset of pieces, which differs by row of the batch."""
+        """Return the map to a subset of pieces, which differs by row of the batch; without the
+        softcap, which is no array of a search's state.
+        """
         table = jnp.swapaxes(take_rows(self.table.astype(dtype), pieces), 1, 2)
         return Shortlist(table, None if self.bias is None else self.bias[pieces])
 
@@ -55,6 +60,11 @@ class Shortlist(NamedTuple):
             preferred_element_type=jnp.promote_types(x.dtype, jnp.float32),
         )  # fmt: skip
         return logits if self.bias is None else logits + self.bias[:, None]
+
+
+def capped(logits: Array, softcap: float | None) -> Array:
+    """Return c tanh(logits / c) with a softcap c (Gemma 2: arXiv:2408.00118); without, logits."""
+    return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
 
 
 def fix_norm(rows: Float[Array, "... D"]) -> Float[Array, "... D"]:

@@ -20,7 +20,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.feedforward import ACTIVATIONS, FeedForward
 from transformer_jax.nn.initializers import each, named, parameter, xavier_uniform
-from transformer_jax.nn.linear import PRODUCT, written
+from transformer_jax.nn.linear import PRODUCT, Project, written
 from transformer_jax.nn.roles import INWARD, LOAD, OUTWARD, PLAIN, ROUTER, Role
 
 # Blocks per expert, if all are chosen equally often: the more, the less work is in vain, but the
@@ -201,7 +201,8 @@ class Maps(nn.Module):
 class Experts(nn.Module):
     """The weighted sum of the outputs of the chosen experts, each a feed-forward layer of width
     `d_ff`, and of `shared_experts` that all positions pass through, as one layer (DeepSeekMoE:
-    Dai et al. 2024, arXiv:2401.06066). No position is dropped, so that none depends on others.
+    Dai et al. 2024, arXiv:2401.06066), times a sigmoid of a map of x with `shared_expert_gate`. No
+    position is dropped, so that none depends on others.
     """
 
     config: ModelConfig
@@ -221,6 +222,8 @@ class Experts(nn.Module):
         width = c.shared_experts * c.d_ff
         arguments = c.d_model, width, c.activation, 0.0, self.dtype, bias
         self.shared = FeedForward(*arguments) if width else None
+        one = (c.d_model,), (1,), ("embed", None), self.dtype, False, INWARD
+        self.shared_gate = Project(*one) if c.shared_expert_gate else None
 
     def __call__(
         self, x: Float[Array, "B T D"], train: bool, real: Bool[Array, "B T"]
@@ -228,7 +231,13 @@ class Experts(nn.Module):
         """Return the output; only `real` positions, which are not padding, count as load."""
         weights, chosen = self.router(x, real)
         y = joined(on_each_device(self._on_device, x, weights, chosen, positions=1), len(x), 1)
-        return y if self.shared is None else y + self.shared(x, train)
+        if self.shared is None:
+            return y
+        shared = self.shared(x, train)
+        if self.shared_gate is None:
+            return y + shared
+        gate = jax.nn.sigmoid(at_least_float32(self.shared_gate(x)))
+        return y + (gate * shared).astype(y.dtype)
 
     def _on_device(self, x: Array, weights: Array, chosen: Array) -> Array:
         chosen = chosen.reshape(-1)

@@ -113,18 +113,20 @@ class RMSNorm(nn.Module):
     Over the last axes of x, whose logical names are `axes`.
 
     Rounded to the compute dtype once, after the scale, as in `torch.nn.RMSNorm`; the code of Llama
-    and T5 also rounds before it.
+    and T5 also rounds before it. If it is `zero_centered`, 1 is added to the scale, which starts at
+    0 (Gemma: arXiv:2403.08295, and its code).
     """
 
     epsilon: float
     axes: Sequence[str | None] = ("embed",)
+    zero_centered: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         count = len(self.axes)
-        scale = parameter(
-            self, "scale", named(nn.initializers.ones, *self.axes, role=PLAIN), x.shape[-count:]
-        )
+        init = nn.initializers.zeros if self.zero_centered else nn.initializers.ones
+        scale = parameter(self, "scale", named(init, *self.axes, role=PLAIN), x.shape[-count:])
+        scale = 1 + scale if self.zero_centered else scale
         if count == 1:
             return normalised(x, scale, None, self.epsilon, False)
         wide = at_least_float32(x)
@@ -150,11 +152,13 @@ class ScaleNorm(nn.Module):
         return (scale * wide * jax.lax.rsqrt(jnp.maximum(square, least))).astype(x.dtype)
 
 
-NORMS = {
+ZERO_CENTERED = "zero_centered_rms_norm"
+NORMS: dict[str, Callable[[float], nn.Module]] = {
     "layer_norm": LayerNorm,
     "rms_norm": RMSNorm,
     "scale_norm": ScaleNorm,
     "layer_norm_no_bias": LayerNormNoBias,
+    ZERO_CENTERED: functools.partial(RMSNorm, zero_centered=True),
 }
 
 

@@ -112,6 +112,22 @@ class DeepNorm(PostNorm):
         return self.norm(alpha * x + Dropout(self.config.dropout_rate)(y, train))
 
 
+class Parallel(PreNorm):
+    """x + dropout(y) + dropout(z) with y and z two sub-layers of the same norm(x), a layer's mixer
+    and its feed-forward part, which can be computed at the same time (GPT-J; PaLM, Chowdhery et al.
+    2022, arXiv:2204.02311). Its layer is `models.layers.ParallelLayer`.
+    """
+
+    parallel: ClassVar[bool] = True
+    one_norm: ClassVar[bool] = True
+
+
+class ParallelNorms(Parallel):
+    """The same with a norm for each (GPT-NeoX, Black et al. 2022, arXiv:2204.06745)."""
+
+    one_norm: ClassVar[bool] = False
+
+
 class Reversible(PostNorm):
     """Two streams side by side, [a; b] -> [b; a + dropout(y)] with y = sublayer(norm(b)), so that
     the input can be recomputed from the output (Gomez et al. 2017, arXiv:1707.04585; the Reformer).
@@ -217,6 +233,8 @@ RESIDUALS: dict[str, Any] = {
     "sandwich": Sandwich,
     "reordered_norm": ReorderedNorm,
     "deep_norm": DeepNorm,
+    "parallel": Parallel,
+    "parallel_norms": ParallelNorms,
     "reversible": Reversible,
     "adaptive_norm": AdaptiveNorm,
 }

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.base.arrays import Array, Float, Int, Size
+from transformer_jax.base.arrays import Array, Float, Int, Size, at_least_float32
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.convolutions import Convolve, ConvolveAlong
-from transformer_jax.nn.distributions import scale_of
+from transformer_jax.nn.distributions import Scale, scale_of
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.lookup import look_up
@@ -165,10 +165,66 @@ class Conv1d(Stem):
         return first + (length - first + 1) // 2
 
 
-class Series(Linear):
-    """A window of a time series, scaled by its own statistics and cut into overlapping patches,
-    each of which is mapped (PatchTST: Nie et al. 2023, arXiv:2211.14730, section 3.1).
+class SeriesNorm(nn.Module):
+    """The scale of windows of a series: see `config.model.series_norm`. A learned one divides by
+    deviation / gain after it has subtracted mean - shift deviation / gain, so that a window becomes
+    gain times what it is without, plus shift.
     """
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        self.known = pick(SERIES_NORMS, self.config.series_norm, "config.model.series_norm")
+        if self.known.trained:
+            self.gain = parameter(self, "gain", named(nn.initializers.ones, role=PLAIN), ())
+            self.shift = parameter(self, "shift", named(nn.initializers.zeros, role=PLAIN), ())
+
+    def __call__(self, inputs: Float[Array, "B L C"]) -> Scale:
+        scale = self.known.scale(inputs)
+        if not self.known.trained:
+            return scale
+        deviation = scale.deviation / self.gain
+        return Scale(scale.mean - self.shift * deviation, deviation)
+
+
+class KnownNorm(NamedTuple):
+    """Statistics of windows, and whether two trained numbers change them."""
+
+    scale: Callable[[Array], Scale]
+    trained: bool = False
+
+
+def unscaled(inputs: Float[Array, "B L C"]) -> Scale:
+    """Return the scale that changes nothing."""
+    one = at_least_float32(jnp.ones_like(inputs[:, :1]))
+    return Scale(0 * one, one)
+
+
+def from_last(inputs: Float[Array, "B L C"]) -> Scale:
+    """Return the scale that subtracts the last row."""
+    return unscaled(inputs)._replace(mean=at_least_float32(inputs[:, -1:]))
+
+
+SERIES_NORMS = {
+    "window": KnownNorm(scale_of),
+    "learned": KnownNorm(scale_of, trained=True),
+    "last": KnownNorm(from_last),
+    "none": KnownNorm(unscaled),
+}
+
+
+class Series(Linear):
+    """A window of a time series, normalised and cut into overlapping patches, each of which is
+    mapped (PatchTST: Nie et al. 2023, arXiv:2211.14730, section 3.1).
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        self.norm = SeriesNorm(self.config)
+
+    def scale(self, inputs: Float[Array, "B L C"]) -> Scale:
+        """Return the scale of each window."""
+        return self.norm(inputs)
 
     @property
     def entering(self) -> int:
@@ -180,7 +236,7 @@ class Series(Linear):
     ) -> Entered:
         size, stride = self.config.patch_length, self.config.patch_stride
         begins = jnp.arange(self.length(inputs.shape[1])) * stride
-        scaled = scale_of(inputs).scaled(inputs)[..., 0]
+        scaled = self.scale(inputs).scaled(inputs)[..., 0]
         patches = scaled[:, begins[:, None] + jnp.arange(size)[None]]
         return Entered(self.patch(patches), pos[:, begins] // stride, seg[:, begins])
 
@@ -188,6 +244,33 @@ class Series(Linear):
     def length(self, length: Size) -> Size:
         """See Linear."""
         return self.config.patches(length)
+
+
+class Variates(Stem):
+    """A window of a time series, normalised; each of its channels is mapped, from all of its rows,
+    to one position (iTransformer: Liu et al. 2024, arXiv:2310.06625, section 3.1).
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        self.norm = SeriesNorm(self.config)
+
+    def scale(self, inputs: Float[Array, "B L C"]) -> Scale:
+        """Return the scale of each channel of each window."""
+        return self.norm(inputs)
+
+    @nn.compact
+    def __call__(
+        self, inputs: Float[Array, "B L C"], pos: Int[Array, "B L"], seg: Int[Array, "B L"]
+    ) -> Entered:
+        batch, length, channels = inputs.shape
+        names = ("length", "embed")
+        variate = Project(
+            (length,), (self.config.d_model,), names, self.dtype, role=OWN_MAP, name="variate"
+        )
+        x = variate(self.scale(inputs).scaled(inputs).swapaxes(1, 2).astype(self.dtype))
+        places = jnp.broadcast_to(jnp.arange(channels)[None], (batch, channels))
+        return Entered(x, places, jnp.broadcast_to(seg[:, :1], places.shape))
 
 
 class Trajectory(Stem):
@@ -287,6 +370,7 @@ STEMS: dict[str, type[Stem] | None] = {
     "linear": Linear,
     "convolution": Convolution,
     "series": Series,
+    "variates": Variates,
     "conv1d": Conv1d,
     "trajectory": Trajectory,
     "pairs": None,  # the Evoformer's: pairs of positions, not positions

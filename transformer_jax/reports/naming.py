@@ -5,7 +5,7 @@ from transformer_jax.config.choices.codecs import CODECS
 
 _BODIES = {
     "recurrent": "recurrent model", "elmo": "recurrent model", "perceiver": "Perceiver",
-    "decomposable_attention": "decomposable attention model",
+    "decomposable_attention": "decomposable attention model", "dlinear": "linear model",
 }  # fmt: skip
 
 

@@ -190,6 +190,8 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
+    if c.architecture == "dlinear":
+        return f"two linear maps, moving average of {c.trend_rows} rows, {c.compute_dtype}"
     layers = [f"{getattr(c, f'num_{name}_layers')} {name}" for name in c.stacks]
     own = {
         "recurrent": f"{c.recurrence}, attention {c.source_attention}",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.base.arrays import Array, Float, Int, on_cpu
 from transformer_jax.base.shares import add_up, joined, on_each_device
 from transformer_jax.data.batches.batch import Teacher
-from transformer_jax.nn.embedding import Head
+from transformer_jax.nn.embedding import Head, capped
 
 # Target positions whose logits a device holds in memory at a time: enough for fast products, few
 # enough for a CPU's cache. An accelerator, which does not need that, gets 1 GB of logits.
@@ -82,7 +82,10 @@ def fused_loss_sums(
     """
     gold, rest = smoothing_weights(epsilon, head.table.shape[0], smoothing)
     taught, temperature = (0.0, 1.0) if teacher is None else distillation
-    terms = _Terms((1 - taught) * gold, (1 - taught) * rest, r_drop, taught, temperature)
+    terms = _Terms(
+        (1 - taught) * gold, (1 - taught) * rest, r_drop, taught, temperature, head.softcap
+    )  # fmt: skip
+    head = head._replace(softcap=None)
     passes = 2 if r_drop else 1
     given = x, *_several(targets, weight), teacher
     x, targets, weight, teacher = jax.tree.map(
@@ -105,6 +108,7 @@ class _Terms(NamedTuple):
     r_drop: float = 0.0
     taught: float = 0.0
     temperature: float = 1.0  # of the teacher
+    softcap: float | None = None  # of the logits
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
@@ -113,7 +117,7 @@ def _fused(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Term
 
     def add(total: Sums, chunk: Any) -> tuple[Sums, None]:
         x, targets, weight, *teacher = chunk
-        logits = _logits(x, across, head.bias)
+        logits = _logits(x, across, head.bias, terms.softcap)
         sums, *_ = _sums(logits, _row_sums_at_once(logits), targets, weight, terms, *teacher)
         return jax.tree.map(jnp.add, total, sums), None
 
@@ -132,7 +136,7 @@ def _forward(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Te
 
     def add(total, chunk):
         x, targets, weight, *teacher = chunk
-        logits = _logits(x, across, head.bias)
+        logits = _logits(x, across, head.bias, terms.softcap)
         rows = _row_sums_at_once(logits)
         sums, log_sum, p = _sums(logits, rows, targets, weight, terms, *teacher)
         slope = (1 - terms.taught) * p if teacher else p
@@ -141,6 +145,8 @@ def _forward(x, head: Head, targets, weight, teacher: Teacher | None, terms: _Te
             slope += terms.taught * _taught(logits, Teacher(*teacher), terms.temperature)[1]
         if terms.r_drop:
             slope += terms.r_drop * _symmetric_kl(logits, log_sum)[1]
+        if terms.softcap is not None:
+            slope *= 1 - jnp.square(logits / terms.softcap)
         slope = slope * weight.sum(-1, keepdims=True).astype(slope.dtype)
         dbias = None if head.bias is None else slope.sum((0, 1, 2))
         slope = slope.astype(x.dtype)
@@ -215,10 +221,10 @@ def _taught(logits: Float[Array, "B P T V"], teacher: Teacher, temperature: floa
     return temperature**2 * kl, temperature * (jnp.exp(logs) - wanted)
 
 
-def _logits(x, across, bias):
+def _logits(x, across, bias, softcap: float | None):
     wide = jnp.promote_types(x.dtype, jnp.float32)
     logits = jnp.einsum("BPTD,DV->BPTV", x, across, preferred_element_type=wide)
-    return logits if bias is None else logits + bias.reshape(1, 1, 1, -1)
+    return capped(logits if bias is None else logits + bias.reshape(1, 1, 1, -1), softcap)
 
 
 def _chunks(x, targets, weight, vocab_size: int, *teacher):

@@ -192,22 +192,36 @@ def _check_evoformer(model: Any, field: str) -> None:
     )
 
 
+def _check_dlinear(model: Any, field: str) -> None:
+    check(
+        model.stem == "series",
+        f"stem={model.stem!r}: architecture='dlinear' reads windows of a time series; choose "
+        "'series'",
+    )
+    check(
+        model.trend_rows % 2 == 1,
+        f"trend_rows={model.trend_rows}: the moving average is centred, with as many rows on "
+        "either side; choose an odd number",
+    )
+
+
 # Fields of all models with a table of pieces, dropout and computation.
 _TABLES = ("architecture", "d_model", "dropout_rate", "positions", "embedding_norm",
            "embedding_scale", "compute_dtype")  # fmt: skip
 _PAIRS = ("pair_width", "pair_heads", "outer_width", "pair_parts", "recycling", "distance_bins",
           "nearest_distance", "farthest_distance")  # fmt: skip
+# Fields of the map to logits of models that write.
+_LOGITS = "logits_factor", "logits_softcap", "logits_bias"
 ARCHITECTURES = {
     "encoder_decoder": Architecture(
-        crosses=True, vectors=True, deep_norm=True, widens=True, reads=("logits_bias",)
+        crosses=True, vectors=True, deep_norm=True, widens=True, reads=_LOGITS
     ),
     "decoder": Architecture(
         stacks=("decoder",), one_sequence=True, deep_norm=True, widens=True,
-        reads=("pooling", "logits_bias"),
+        reads=("pooling", *_LOGITS),
     ),
     "two_stream": Architecture(
-        stacks=("decoder",), deep_norm=True, widens=True, reads=("logits_bias",),
-        check=_check_two_stream,
+        stacks=("decoder",), deep_norm=True, widens=True, reads=_LOGITS, check=_check_two_stream
     ),
     "encoder": Architecture(
         stacks=("encoder",), vectors=True, deep_norm=True, widens=True,
@@ -241,7 +255,7 @@ ARCHITECTURES = {
         stacks=(), layered=False, fields=(*_TABLES, "d_ff")
     ),
     "prefix_decoder": Architecture(
-        one_sequence=True, vectors=True, rows=True, reads=("logits_bias",)
+        one_sequence=True, vectors=True, rows=True, reads=_LOGITS
     ),
     "autoencoder": Architecture(
         vectors=True, reads=("num_codes", "code_width", "commitment"), initializers=("xavier",)
@@ -261,6 +275,12 @@ ARCHITECTURES = {
         fields=("architecture", "d_model", "dropout_rate", "positions", "compute_dtype", "norm",
                 "norm_epsilon", "num_encoder_layers", "num_heads", "stem", *_PAIRS),
         check=_check_evoformer,
+    ),
+    "dlinear": Architecture(
+        stacks=(), layered=False, vectors=True, rows=True, reads=("trend_rows",),
+        fields=("architecture", "stem", "positions", "compute_dtype", "distribution",
+                "series_norm", "trend_rows"),
+        check=_check_dlinear,
     ),
 }  # fmt: skip
 

@@ -48,12 +48,34 @@ def _check_adaptive_norm(model: Any, field: str) -> None:
     )
 
 
+def _check_parallel(model: Any, field: str) -> None:
+    has = f"{field}={getattr(model, field)!r}"
+    check(
+        not ARCHITECTURES[model.architecture].crosses,
+        f"{has}: a layer has two parts side by side, a mixer and a feed-forward part, and those of "
+        f"architecture={model.architecture!r} attend to something else between the two; choose "
+        "another",
+    )
+    _check_usual_parts(model, has, "has its parts side by side")
+
+
+def _check_usual_parts(model: Any, has: str, why: str) -> None:
+    """Reject layers with other parts than a mixer, cross-attention and a feed-forward part."""
+    others = sorted(kind for kind in kinds_of(model) if kind in MIXERS and MIXERS[kind].parts)
+    check(
+        not others,
+        f"{has}: {why}, and layers of {either(others)} have other parts; choose another",
+    )
+
+
 RESIDUALS = {
     "post_norm": Residual(),
     "pre_norm": Residual(),
     "sandwich": Residual(),
     "reordered_norm": Residual(),
     "deep_norm": Residual(initializes=True, check=_check_deep_norm),
+    "parallel": Residual(check=_check_parallel),
+    "parallel_norms": Residual(check=_check_parallel),
     "reversible": Residual(check=_check_reversible),
     "adaptive_norm": Residual(
         needs=(
@@ -80,6 +102,11 @@ def _check_experts(model: Any, field: str) -> None:
         "normalize_expert_weights=True: the weight of a single expert would always be 1, and its "
         "score would never be learned; set it to False, or raise experts_per_token=1",
     )
+    check(
+        model.shared_experts > 0 or not model.shared_expert_gate,
+        "shared_expert_gate=True: is of shared experts, and shared_experts=0; raise it, or set "
+        "shared_expert_gate to False",
+    )
     widest = max(model.num_experts, model.shared_experts)
     check(
         widest * model.d_model * model.d_ff <= ELEMENTS,
@@ -99,6 +126,16 @@ def _check_experts(model: Any, field: str) -> None:
     )
 
 
+def _check_no_feed_forward(model: Any, field: str) -> None:
+    has = f"'none' in {field}={getattr(model, field)}"
+    _check_usual_parts(model, has, "leaves a mixer alone")
+    check(
+        model.residual != "deep_norm",
+        f"residual='deep_norm': its constants are of layers that all have a feed-forward part, and "
+        f"{has} has some without; choose another",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeedForward(Record):
     """What is known about a feed-forward part.
@@ -114,11 +151,12 @@ FEED_FORWARDS = {
     "experts": FeedForward(
         reads=(
             "num_experts", "experts_per_token", "expert_scores", "normalize_expert_weights",
-            "shared_experts", "balancing_rate",
+            "shared_experts", "shared_expert_gate", "balancing_rate",
         ),
         check=_check_experts,
         active=lambda model: f"{model.experts_per_token} of {model.num_experts} experts",
     ),
+    "none": FeedForward(check=_check_no_feed_forward),
 }  # fmt: skip
 
 
@@ -170,6 +208,10 @@ def check_layers_read(model: Any) -> None:
         model, FEED_FORWARDS, pattern,
         because=lambda _: f"has no effect with feed_forward_pattern={pattern}",
         otherwise=lambda words: f"choose {words[0]!r}",
+    )  # fmt: skip
+    default_unless(
+        {*pattern} != {"none"}, model, "d_ff", "activation", "activation_dropout_rate",
+        "feed_forward_chunks", because=f"no layer reads it with feed_forward_pattern={pattern}",
     )  # fmt: skip
     check_read(
         model, MULTI_TOKENS, (model.multi_token,),

@@ -23,6 +23,7 @@ from transformer_jax.config.choices.states import (
 )
 
 _BOTH = "encoder", "decoder"
+_UNGATED = ("attention_gate",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,14 @@ def _check_latent(model: Any, pattern: str) -> None:
         )
 
 
+def _check_two_heads(model: Any, pattern: str) -> None:
+    check(
+        model.kv_heads % 2 == 0,
+        f"num_kv_heads={model.kv_heads}: {pattern}={getattr(model, pattern)} has pairs of heads; "
+        "choose an even number of both kinds",
+    )
+
+
 def _check_buckets(model: Any, pattern: str) -> None:
     check(
         model.hash_buckets % 2 == 0,
@@ -116,7 +125,7 @@ def _cell(**known: Any) -> Mixer:
 def _joint(parts: int) -> Mixer:
     why = "{has} has a text and a picture, which only a diffusion transformer reads"
     return Mixer(
-        weights="softmax", stacks=("encoder",), rows=True, parts=parts,
+        weights="softmax", stacks=("encoder",), rows=True, parts=parts, ignores=_UNGATED,
         needs=(
             Need("architecture", ("diffusion_transformer",), why),
             Need("condition", ("text",), "{has} has a text beside the picture"),
@@ -146,7 +155,7 @@ def _along(parts: int | None = None) -> Mixer:
     why = "{has} mixes along axes of a clip, which only the encoder of vectors has"
     near = "{has} has positions of its own along each axis of a clip; add some with grid_positions"
     return Mixer(
-        weights="softmax", stacks=("encoder",), rows=True, clip=True, parts=parts,
+        weights="softmax", stacks=("encoder",), rows=True, clip=True, parts=parts, ignores=_UNGATED,
         needs=(
             Need("architecture", ("encoder_decoder", "encoder", "diffusion_transformer"), why),
             Need("relative_positions", ("none",), near),
@@ -158,7 +167,8 @@ def _along(parts: int | None = None) -> Mixer:
 def _averages(stack: Literal["encoder", "decoder"]) -> Mixer:
     why = "{has} has values of another size than keys"
     return Mixer(
-        reads=("state_width", "state_size"), ignores=("query_key_norm", "num_kv_heads"),
+        reads=("state_width", "state_size"),
+        ignores=("query_key_norm", "num_kv_heads", *_UNGATED),
         weights="softmax", averages=True, stacks=(stack,),
         needs=(Need("attention", ("dense",), why),), check=check_values,
     )  # fmt: skip
@@ -178,9 +188,14 @@ _HEADS = "state_width", "state_heads", "state_size"
 _BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax"),
+    "differential": Mixer(
+        weights="softmax",
+        needs=(Need("attention", ("dense",), "{has} has values of another size than keys"),),
+        check=_check_two_heads,
+    ),
     "latent": Mixer(
         reads=("latent_size", "query_latent_size"),
-        ignores=("query_key_norm", "num_kv_heads"),
+        ignores=("query_key_norm", "num_kv_heads", *_UNGATED),
         weights="softmax",
         initializers=("xavier",),
         needs=(
@@ -196,6 +211,7 @@ MIXERS = {
     "dilated": Mixer(weights="softmax", within=True, reads=("dilation",)),
     "longformer": Mixer(
         weights="softmax",
+        ignores=_UNGATED,
         within=True,
         reads=("global_tokens",),
         stacks=("encoder",),
@@ -204,6 +220,7 @@ MIXERS = {
     ),
     "bigbird": Mixer(
         weights="softmax",
+        ignores=_UNGATED,
         reads=("block_size", "random_blocks", "feature_seed"),
         stacks=("encoder",),
         rows=True,
@@ -342,6 +359,12 @@ def check_scores(model: Any) -> None:
             default_unless(False, model, option, because=has)
 
 
+# Fields of attention with a softmax alone.
+_OF_SCORES = (
+    "attention_temperature", "attention_softcap", "attention_gate", "score_scale", "score_size"
+)  # fmt: skip
+
+
 def check_mixers_read(model: Any) -> None:
     """Reject fields of mixers that no layer is, and fields of attention that no layer reads."""
     check_read(
@@ -353,16 +376,25 @@ def check_mixers_read(model: Any) -> None:
         return  # they have their own checks
     kinds = kinds_of(model) | ({"full"} if model.crosses else set())
     records = known(MIXERS, kinds)
-    for name in ("attention_temperature", "score_scale", "query_key_norm", "num_kv_heads"):
+    for name in (*_OF_SCORES, "query_key_norm", "num_kv_heads"):
         default_unless(
             any(_reads(records.get(kind), name) for kind in kinds), model, name,
             because=f"no layer of {sorted(kinds)} reads it",
         )  # fmt: skip
+    default_unless(
+        model.score_scale == "inverse_sqrt", model, "score_size",
+        because=f"has no effect with score_scale={model.score_scale!r}",
+    )  # fmt: skip
+    default_unless(
+        any(known_.within and known_.weights == "softmax" for known_ in map(records.get, kinds)
+            if known_ is not None) or any(map(is_part, kinds)),
+        model, "local_rope_theta", because=f"no layer of {sorted(kinds)} has a window",
+    )  # fmt: skip
 
 
 def _reads(mixer: Mixer | None, field: str) -> bool:
     """Return whether a kind of layer reads a field of attention; one without a record may."""
     if mixer is None:
         return True
-    scores = mixer.weights == "softmax" or field not in ("attention_temperature", "score_scale")
+    scores = mixer.weights == "softmax" or field not in _OF_SCORES
     return scores and mixer.heads and field not in mixer.ignores

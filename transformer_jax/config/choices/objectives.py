@@ -275,9 +275,9 @@ OBJECTIVES = {
         task="text-classification",
     ),
     "forecast": Objective(
-        architectures=("encoder",),
+        architectures=("encoder", "dlinear"),
         vectors="series",
-        reads=("window", "horizon"),
+        reads=("window", "horizon", "channels"),
         mixes=False,
         chooses=False,
         nats=False,

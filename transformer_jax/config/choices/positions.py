@@ -78,7 +78,9 @@ def _check_distances(model: Any, field: str) -> None:
 
 
 _ROPE = RelativePositions(
-    rotary=True, reads=("rope_theta", "rope_fraction", "rope_scaling"), check=_check_rotation
+    rotary=True,
+    reads=("rope_theta", "local_rope_theta", "rope_fraction", "rope_scaling"),
+    check=_check_rotation,
 )
 RELATIVE_POSITIONS = {
     "none": RelativePositions(),

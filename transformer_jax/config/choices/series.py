@@ -8,14 +8,24 @@ from transformer_jax.config.bounds import check
 def check_forecast(run: Any, field: str) -> None:
     """Reject windows that are not a whole number of patches, and rows with several windows."""
     model, window = run.model, run.objective.window
+    patched = model.stem == "series" and model.architecture == "encoder"
+    together = "together" if model.stem == "variates" else "apart"
     check(
-        window >= model.patch_length and (window - model.patch_length) % model.patch_stride == 0,
+        run.objective.channels == together,
+        f"objective.channels={run.objective.channels!r}: model.stem={model.stem!r} reads channels "
+        f"{together}; choose {together!r}, or another stem",
+    )
+    check(
+        not patched
+        or (
+            window >= model.patch_length and (window - model.patch_length) % model.patch_stride == 0
+        ),
         f"objective.window={window}: is not model.patch_length={model.patch_length} plus a "
         f"multiple of model.patch_stride={model.patch_stride}, so patches would miss rows; "
         "change one of them",
     )
     check(
-        model.patch_stride <= model.patch_length,
+        not patched or model.patch_stride <= model.patch_length,
         f"model.patch_stride={model.patch_stride}: is above model.patch_length="
         f"{model.patch_length}, so the rows between patches would not be read; lower it",
     )

@@ -38,9 +38,20 @@ def _check_convolution(model: Any, field: str) -> None:
 
 
 def _check_series(model: Any, field: str) -> None:
+    readers_of = ("encoder", "dlinear") if model.stem == "series" else ("encoder",)
     check(
-        model.architecture == "encoder",
-        f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
+        model.architecture in readers_of,
+        f"stem={model.stem!r}: architecture={model.architecture!r} writes pieces; choose "
+        f"{either(readers_of)}",
+    )
+
+
+def _check_variates(model: Any, field: str) -> None:
+    _check_series(model, field)
+    check(
+        model.positions == "none" and model.relative_positions == "none",
+        f"positions={model.positions!r}, relative_positions={model.relative_positions!r}: "
+        "stem='variates' reads the channels of a series, which have no order; set both to 'none'",
     )
 
 
@@ -69,8 +80,13 @@ STEMS = {
         check=_check_convolution,
     ),
     "series": Stem(
-        codecs=("series",), rows=True, reads=("patch_length", "patch_stride", "distribution"),
+        codecs=("series",), rows=True,
+        reads=("patch_length", "patch_stride", "distribution", "series_norm"),
         check=_check_series,
+    ),
+    "variates": Stem(
+        codecs=("series",), rows=True, reads=("distribution", "series_norm"),
+        check=_check_variates,
     ),
     "conv1d": Stem(codecs=("patches", "log_mel"), rows=True, check=_check_conv1d),
     "trajectory": Stem(
@@ -84,7 +100,8 @@ STEMS = {
 def check_stem(model: Any) -> None:
     """Reject stems, grids and patches that do not go together."""
     placed = model.grid_positions != "none"
-    patched = model.stem not in ("embedding", "series", "trajectory") and bool(model.grid)
+    unplaced = "embedding", "series", "variates", "trajectory"
+    patched = model.stem not in unplaced and bool(model.grid)
     channels = 4 if model.grid_positions == "sinusoidal" else 1
     check(
         not placed or (patched and model.d_model % channels == 0),

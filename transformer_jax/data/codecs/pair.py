@@ -7,7 +7,7 @@ from pathlib import Path
 from transformer_jax.base.disk import write_bytes, write_text
 from transformer_jax.base.errors import UserError
 from transformer_jax.base.vocabulary import Special
-from transformer_jax.config import Experiment, SourceConfig, TokenizerConfig
+from transformer_jax.config import Experiment, ObjectiveConfig, SourceConfig, TokenizerConfig
 from transformer_jax.config.choices.codecs import CODECS as KNOWN
 from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.config.registry import found_in, pick
@@ -16,6 +16,7 @@ from transformer_jax.data import sources
 from transformer_jax.data.codecs import imported, letters, utf8
 from transformer_jax.data.codecs.chat import FILE, ChatTemplate
 from transformer_jax.data.codecs.codec import Codec, Kind, special_of
+from transformer_jax.data.codecs.series import Series
 from transformer_jax.data.texts import joined
 
 _FOUND = found_in(here, besides=__name__)
@@ -59,6 +60,13 @@ class TokenizerPair:
     @property
     def sizes(self) -> tuple[int, int]:
         return self.src.size, self.tgt.size
+
+    def sizes_for(self, objective: ObjectiveConfig) -> tuple[int, int]:
+        """Return them as a model has them: of series whose channels it reads together, these."""
+        if objective.channels == "apart":
+            return self.sizes
+        assert isinstance(self.tgt, Series)
+        return self.tgt.channels, self.tgt.size
 
     @classmethod
     def shared(cls, codec: Codec) -> "TokenizerPair":
@@ -153,6 +161,8 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     }
     if experiment.tokenizer.model is None:
         known |= dict.fromkeys(SIZED, experiment.tokenizer.vocab_size)
+    if experiment.objective.channels == "together":
+        del known["series"]
     src, tgt = (known.get(name) for name in experiment.codecs)
     return src, tgt
 
@@ -176,6 +186,9 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
         texts = (corpus.src, corpus.tgt)
         if config.joint:
             texts = (joined([corpus.src, corpus.tgt]),) * 2
+    if experiment.objective.channels == "together":
+        codec = kind_named(codecs[1]).fit(config, experiment.src, corpus.tgt, symbols)
+        return TokenizerPair(codec, codec).sizes_for(experiment.objective)
     src, tgt = (
         size or kind_named(name).fit(config, experiment.src, text, symbols).size
         for size, name, text in zip(sizes, codecs, texts, strict=True)

@@ -14,7 +14,8 @@ from transformer_jax.data.store.token_store import Frame, Selection, TokenStore,
 class Forecast(BaseObjective):
     """Read `window` rows of a series, predict the next `horizon`. Items are all such windows of
     each channel, one starting at every row, the last ones included. Item w C + c is channel c of
-    window w.
+    window w; with channels together, item w is window w, and the next rows are predicted one after
+    another.
     """
 
     order: Order = "all"
@@ -43,6 +44,12 @@ class Forecast(BaseObjective):
             )
         of = np.repeat(np.arange(len(count)), count)  # the series of each window
         first = store.tgt.starts[of] + np.arange(len(of)) - (np.cumsum(count) - count)[of]
+        if config.channels == "together":
+            read = Ragged(store.tgt.ids, first, np.full_like(first, config.window))
+            said = Ragged(
+                store.tgt.ids, first + config.window, np.full_like(first, config.horizon)
+            )  # fmt: skip
+            return Uneven(read, said)
         starts = (first[:, None] + rows * np.arange(channels)).reshape(-1)
         values = np.ascontiguousarray(store.tgt.ids.T).reshape(-1)
         read = Ragged(values[:, None], starts, np.full_like(starts, config.window))
@@ -60,7 +67,12 @@ class Forecast(BaseObjective):
         """See Objective. Labels are the numbers themselves, float32."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        target = Target(tgt.inputs.astype(np.float32), (tgt.seg > 0).astype(np.float32))
+        channels = src.inputs.shape[2] if src.inputs.ndim == 3 else 1
+        said = tgt.inputs  # of a batch without examples, a number for each row
+        said = np.repeat(said[..., None], channels, 2) if said.ndim == 2 else said
+        labels = said.reshape(rows, -1).astype(np.float32)
+        weight = np.repeat((tgt.seg > 0).astype(np.float32), channels, axis=1)
+        target = Target(labels, weight)
         nothing = np.zeros_like(tgt.seg)
         return Batch(src, tgt._replace(inputs=nothing), {"forecast": target})
 

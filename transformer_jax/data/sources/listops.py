@@ -39,7 +39,8 @@ class Tree(NamedTuple):
 
 
 def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
-    """Return the texts of a split and their values; no text is in two splits.
+    """Return the texts of a split and their values; no text is in two splits. Where
+    `target_language` is "text", the texts are there too, for objectives that read nothing else.
 
     Raises:
       UserError: if there are not enough texts of these lengths.
@@ -47,7 +48,8 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     sizes, number = config.num_examples, SPLITS.index(split)
     trees = draw(sum(sizes), config.example_lengths, config.list_depth, config.list_arguments)
     own = trees[sum(sizes[:number]) : sum(sizes[: number + 1])]
-    return [text for text, _ in own], [value for _, value in own]
+    texts = [text for text, _ in own]
+    return texts, texts if config.target_language == "text" else [value for _, value in own]
 
 
 @cache

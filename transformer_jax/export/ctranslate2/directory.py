@@ -16,7 +16,7 @@ from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.export.ctranslate2 import settings
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.nn.mixers.attention import SCORE_SCALES
+from transformer_jax.nn.mixers.attention import score_scale
 from transformer_jax.nn.positions import POSITIONS
 
 _POSITIONS = 1024  # rows written of a table that is not learned
@@ -159,7 +159,7 @@ def _attention(spec: Any, p: Any, config: ModelConfig) -> None:
     if config.query_key_norm == "per_head":
         _norm(spec.q_norm, p["query_norm"])
         _norm(spec.k_norm, p["key_norm"])
-    scale = SCORE_SCALES[config.score_scale](config.key_size) / config.attention_temperature
+    scale = score_scale(config)
     spec.queries_scale = np.float32(scale)
 
 

@@ -77,6 +77,21 @@ ROPE_SCALING: tuple[tuple[str, Word | Fixed], ...] = (
 )  # fmt: skip
 
 
+def _fraction(words: Mapping[str, Any]) -> float:
+    """Return the fraction of a head that rotates, from whichever key of config.json has it."""
+    rope = words.get("rope_parameters") or {}
+    older = words.get("partial_rotary_factor", words.get("rotary_pct"))
+    return rope.get("partial_rotary_factor", older)
+
+
+ROPE = (
+    ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
+    ("rope_parameters.rope_type", Fixed("default")),
+    ("rope_parameters.partial_rotary_factor", Word("rope_fraction", default=_fraction)),
+    ("rope_scaling", Fixed(None, written=False)),
+)
+
+
 # Radford et al. 2019; q, k and v are a single projection.
 GPT2 = Family(
     model_type="gpt2",
@@ -214,15 +229,26 @@ OLMO2 = LLAMA._replace(
     fixed={**LLAMA.fixed, "residual": "reordered_norm", "query_key_norm": "all_heads"},
 )  # fmt: skip
 NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part))
-_NO_WINDOW = (*NO_BIASES, ("sliding_window", Fixed(None)))
+# A window in all layers, or in none.
+WINDOW = ("sliding_window", Word("window", default=None))
+
+
+def within_window(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with the kind of layers, which have a window if there is one."""
+    return fields | {"decoder_pattern": ("local" if fields.get("window") else "full",)}
+
+
+ALIKE = {"decoder_pattern": (("full",), ("local",))}
 _OFF = (*NO_BIASES, ("use_sliding_window", Fixed(False)))
 
 # Llama with heads of any size.
 MISTRAL = LLAMA._replace(
     model_type="mistral",
     architecture="MistralForCausalLM",
-    words=_NO_WINDOW,
+    words=(*NO_BIASES, WINDOW),
     whole_heads=False,
+    follows=ALIKE,
+    settle=within_window,
     defaults={
         "hidden_size": 4096,
         "intermediate_size": 14336,
@@ -282,4 +308,49 @@ QWEN3 = LLAMA._replace(
         "rope_theta": 10_000.0,
     },
     fixed={**LLAMA.fixed, "query_key_norm": "per_head"},
+)
+
+# Abdin et al. 2024, arXiv:2404.14219: Phi-3 and 4. Queries, keys and values are one projection, as
+# are gates and what they multiply.
+PHI3 = LLAMA._replace(
+    model_type="phi3",
+    architecture="Phi3ForCausalLM",
+    modules={
+        **LLAMA.modules,
+        **dict.fromkeys(
+            [f"decoder/layer_{{}}/self_attention/{name}" for name in ATTENTION[:3]],
+            "model.layers.{}.self_attn.qkv_proj",
+        ),
+        **dict.fromkeys(
+            [f"decoder/layer_{{}}/feed_forward/{name}" for name in ("gate", "up")],
+            "model.layers.{}.mlp.gate_up_proj",
+        ),
+    },
+    words=(
+        *(item for item in NO_BIASES if item[0] != "head_dim" and "rope" not in item[0]),
+        ("resid_pdrop", Word("dropout_rate")),
+        ("embd_pdrop", Word("dropout_rate", read=False)),
+        *ROPE,
+        WINDOW,
+    ),
+    defaults={
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_key_value_heads": None,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-05,
+        "hidden_act": "silu",
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+        "sliding_window": None,
+        "rope_theta": 10_000.0,
+        "partial_rotary_factor": 1.0,
+    },
+    fixed={**LLAMA.fixed, "biases": ()},
+    follows=ALIKE,
+    settle=within_window,
 )

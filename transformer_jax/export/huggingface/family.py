@@ -27,9 +27,11 @@ class Word(NamedTuple):
     field: str
     pairs: tuple[tuple[Any, Any], ...] = ()  # (theirs, ours), the first match; (): the same value
     default: Any = _REQUIRED  # theirs if it is null; or a function of all keys, also if it lacks
-    written: str | None = ""  # the property that is written; "": the field; None: nothing
+    # The property that is written, or a function of the config; "": the field; None: nothing.
+    written: str | Callable[[ModelConfig], Any] | None = ""
     read: bool = True  # False: it is only written
     only: tuple[str, tuple[str, ...]] | None = None  # a field, and its values where it is written
+    each: bool = False  # a list with a value for each layer; ours is their pattern
 
 
 class Part(NamedTuple):
@@ -88,6 +90,9 @@ class Family(NamedTuple):
     caches_as_encoder: bool = False  # their decoder's cache has as many layers as the encoder
     drops: tuple[str, ...] = ()  # suffixes of tensor names that hold no parameters
     layout: Layout = Layout()
+    # Fields that follow from others in a file, with the values that they may have.
+    follows: Mapping[str, tuple[Any, ...]] = {}
+    settle: Callable[[dict[str, Any]], dict[str, Any]] = dict  # of all fields: with these
     others: tuple[str, ...] = ()  # prefixes, after `prefix`, of other heads on the same body
     engine: str = "Hugging Face"  # whose family it is
     # Tensors that a file has besides, which follow from the config or hold what we have not.
@@ -99,6 +104,7 @@ class Family(NamedTuple):
         allowed: dict[str, Any] = dict(NEUTRAL)
         allowed |= {field: (value,) for field, value in self.fixed.items()}
         allowed |= self.nearly
+        allowed |= self.follows
         parts: dict[str, list[tuple[str, ...]]] = {}
         for _, word in self.words:
             if isinstance(word, Word):
@@ -164,10 +170,18 @@ def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
         elif isinstance(word, Part):
             value = set(word.words) <= set(getattr(config, word.field))
         else:
-            ours = getattr(config, word.written or word.field)
-            value = next((theirs for theirs, own in word.pairs if own == ours), ours)
-        group, _, last = name.rpartition(".")
-        place = found.setdefault(group, {}) if group else found
+            of = word.written
+            ours = getattr(config, of or word.field) if not callable(of) else of(config)
+            value = _theirs(word, ours)
+            if word.each:
+                kinds = itertools.islice(itertools.cycle(ours), config.num_decoder_layers)
+                value = [_theirs(word, kind) for kind in kinds]
+        *groups, last = name.split(".")
+        if groups and value is None:
+            continue
+        place = found
+        for group in groups:
+            place = place.setdefault(group, {})
         if place.setdefault(last, value) != value:
             raise UserError(
                 f"config.model.{word.field}={getattr(config, word.field)!r}: "  # type: ignore[union-attr]
@@ -175,6 +189,10 @@ def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
                 f"{name}={place[last]!r} in config.json"
             )
     return found
+
+
+def _theirs(word: Word, ours: Any) -> Any:
+    return next((theirs for theirs, own in word.pairs if own == ours), ours)
 
 
 def _is_other(word: Word | Part | Fixed, config: ModelConfig) -> bool:
@@ -225,12 +243,15 @@ def _fields(family: Family, words: Mapping[str, Any]) -> tuple[dict[str, Any], l
                 fields[word.field] = fields.get(word.field, ()) + (word.words if theirs else ())
             else:
                 ours = fields[word.field] = _ours(name, word, theirs)
+                layers = fields.get("num_decoder_layers")
+                if word.each and layers not in (None, len(theirs)):
+                    raise UserError(f"{name}: names {len(theirs)} layers, and there are {layers}")
                 first, same = seen.setdefault(word.field, (name, ours))
                 if same != ours:
                     raise UserError(f"{name}={theirs!r}: can only be imported if {first} is equal")
         except UserError as error:
             found.append(error)
-    return fields, found
+    return family.settle(fields), found
 
 
 def _by_key(family: Family, words: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -263,6 +284,11 @@ def _check_fixed(name: str, word: Fixed, theirs: Any) -> None:
 
 
 def _ours(name: str, word: Word, theirs: Any) -> Any:
+    if word.each:
+        if not isinstance(theirs, list) or not theirs:
+            raise UserError(f"{name}={theirs!r}: must be a list with a word for each layer")
+        kinds = tuple(_ours(name, word._replace(each=False), one) for one in theirs)
+        return _period(kinds)
     if not word.pairs:
         return checked(name, theirs, get_type_hints(ModelConfig)[word.field])
     for value, ours in word.pairs:
@@ -270,3 +296,10 @@ def _ours(name: str, word: Word, theirs: Any) -> Any:
             return ours
     known = " or ".join(dict.fromkeys(repr(value) for value, _ in word.pairs))
     raise UserError(f"{name}={theirs!r}: only {known} can be imported")
+
+
+def _period(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the shortest pattern that these repeat."""
+    sizes = range(1, len(kinds) + 1)
+    size = next(n for n in sizes if all(a == b for a, b in zip(kinds, kinds[n:], strict=False)))
+    return kinds[:size]

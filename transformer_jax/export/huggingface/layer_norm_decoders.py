@@ -1,15 +1,16 @@
 """Decoders with LayerNorm other than GPT-2: tables of tensor names and keys of config.json."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from transformer_jax.export.huggingface.decoders import (
     ACTIVATIONS,
+    ALIKE,
     ATTENTION,
     DECODER,
     LLAMA,
+    ROPE,
     TIED,
+    WINDOW,
     theta,
+    within_window,
 )
 from transformer_jax.export.huggingface.family import Family, Fixed, Part, Word
 
@@ -20,19 +21,9 @@ def _modules(layer: str, names: dict[str, str]) -> dict[str, str]:
     return {f"decoder/layer_{{}}/{ours}": f"{layer}.{theirs}" for ours, theirs in names.items()}
 
 
-def _fraction(words: Mapping[str, Any]) -> float:
-    """Return the fraction of a head that rotates, from whichever key of config.json has it."""
-    rope = words.get("rope_parameters") or {}
-    older = words.get("partial_rotary_factor", words.get("rotary_pct"))
-    return rope.get("partial_rotary_factor", older)
-
-
-_ROPE = (
-    ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
-    ("rope_parameters.rope_type", Fixed("default")),
-    ("rope_parameters.partial_rotary_factor", Word("rope_fraction", default=_fraction)),
-    ("rope_scaling", Fixed(None, written=False)),
-)
+def _beside(word: str) -> Word:
+    """Return what a flag says: whether the two parts of a layer stand side by side."""
+    return Word("residual", ((True, word), (False, "pre_norm")))
 
 
 # Zhang et al. 2022, arXiv:2205.01068.
@@ -101,7 +92,7 @@ def _joined(name: str) -> dict[str, str]:
     return {f"self_attention/{ours}": f"{name}.{theirs}" for ours, theirs in maps.items()}
 
 
-# Black et al. 2022, arXiv:2204.06745; the released models have parallel sub-layers and are refused.
+# Black et al. 2022, arXiv:2204.06745; Pythia.
 GPT_NEOX = Family(
     model_type="gpt_neox",
     architecture="GPTNeoXForCausalLM",
@@ -122,9 +113,9 @@ GPT_NEOX = Family(
         ("hidden_act", Word("activation", ACTIVATIONS)),
         ("hidden_dropout", Word("dropout_rate")),
         ("attention_dropout", Word("attention_dropout_rate")),
-        *_ROPE,
+        *ROPE,
         ("tie_word_embeddings", Word("tied_embeddings", TIED)),
-        ("use_parallel_residual", Fixed(False)),
+        ("use_parallel_residual", _beside("parallel_norms")),
         ("attention_bias", Fixed(True)),
     ),
     defaults={
@@ -194,8 +185,8 @@ STABLELM = LLAMA._replace(
         ("layer_norm_eps", Word("norm_epsilon")),
         ("hidden_dropout", Word("dropout_rate")),
         ("use_qkv_bias", Part("biases", ATTENTION[:3])),
-        *_ROPE,
-        ("use_parallel_residual", Fixed(False)),
+        *ROPE,
+        ("use_parallel_residual", _beside("parallel")),
         ("qk_layernorm", Fixed(False)),
     ),
     defaults={
@@ -237,7 +228,7 @@ STARCODER2 = LLAMA._replace(
         ("use_bias", Part("biases", _ALL)),
         ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
         ("rope_parameters.rope_type", Fixed("default")),
-        ("sliding_window", Fixed(None)),
+        WINDOW,
         ("tie_word_embeddings", Word("tied_embeddings", TIED)),
     ),
     defaults={
@@ -248,4 +239,6 @@ STARCODER2 = LLAMA._replace(
         "sliding_window": None, "tie_word_embeddings": True, "rope_theta": 10_000.0,
     },
     fixed={**LLAMA.fixed, "norm": "layer_norm"},
+    follows=ALIKE,
+    settle=within_window,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The family of decoders with experts: tensor names and keys of config.json. Files hold each
+"""The families of decoders with experts: tensor names and keys of config.json. Files hold each
 expert's matrices by themselves.
 """
 
@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.export.huggingface.decoders import LLAMA, NO_BIASES
-from transformer_jax.export.huggingface.family import Fixed, Layout, Word
+from transformer_jax.export.huggingface.decoders import (
+    ALIKE,
+    ATTENTION,
+    LLAMA,
+    NO_BIASES,
+    QWEN3,
+    WINDOW,
+    within_window,
+)
+from transformer_jax.export.huggingface.family import Fixed, Layout, Part, Word
 from transformer_jax.nn.experts import LOAD_BIAS
 
 
@@ -71,10 +79,12 @@ MIXTRAL = LLAMA._replace(
         *NO_BIASES,
         ("num_local_experts", Word("num_experts")),
         ("num_experts_per_tok", Word("experts_per_token")),
-        ("sliding_window", Fixed(None)),
+        WINDOW,
     ),
     whole_heads=False,
     layout=Layout(apart, together),
+    follows=ALIKE,
+    settle=within_window,
     defaults={
         "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": None, "num_hidden_layers": 32,
@@ -87,5 +97,80 @@ MIXTRAL = LLAMA._replace(
         **LLAMA.fixed, "biases": (), "feed_forward_pattern": ("experts",),
         "expert_scores": "softmax", "normalize_expert_weights": True, "shared_experts": 0,
         "balancing_rate": 0.0,
+    },
+)  # fmt: skip
+
+_OWN = "model.layers.{}.mlp"
+_NAMED = {
+    **{ours: theirs for ours, theirs in LLAMA.modules.items() if "feed_forward/" not in ours},
+    "decoder/layer_{}/feed_forward/router": f"{_OWN}.gate",
+    **{
+        f"decoder/layer_{{}}/feed_forward/expert_{{}}/{name}": f"{_OWN}.experts.{{}}.{name}_proj"
+        for name in ("gate", "up", "down")
+    },
+}
+CHOICE = (
+    ("num_experts_per_tok", Word("experts_per_token")),
+    ("norm_topk_prob", Word("normalize_expert_weights")),
+)
+_OF_ALL: tuple[tuple[Any, Any], ...] = (([], ("experts",)), (None, ("experts",)))
+# Experts in all layers.
+EVERYWHERE = (
+    ("decoder_sparse_step", Fixed(1)),
+    ("mlp_only_layers", Word("feed_forward_pattern", _OF_ALL, default=None)),
+)
+
+# Yang et al. 2025, arXiv:2505.09388, with experts in every layer.
+QWEN3_MOE = QWEN3._replace(
+    model_type="qwen3_moe",
+    architecture="Qwen3MoeForCausalLM",
+    modules=_NAMED,
+    words=(
+        *(item for item in QWEN3.words if item[0] != "intermediate_size"),
+        ("moe_intermediate_size", Word("d_ff")),
+        ("num_local_experts", Word("num_experts", default=lambda x: x.get("num_experts", 128))),
+        *CHOICE,
+        *EVERYWHERE,
+    ),
+    layout=Layout(apart, together),
+    defaults={
+        "hidden_size": 2048, "moe_intermediate_size": 768, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": None, "num_hidden_layers": 24,
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "hidden_act": "silu",
+        "attention_dropout": 0.0, "attention_bias": False, "tie_word_embeddings": False,
+        "use_sliding_window": False, "num_experts_per_tok": 8,
+        "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": None,
+        "rope_theta": 10_000.0,
+    },
+    fixed={
+        **QWEN3.fixed, "feed_forward_pattern": ("experts",), "expert_scores": "softmax",
+        "shared_experts": 0, "balancing_rate": 0.0,
+    },
+)  # fmt: skip
+# Muennighoff et al. 2024, arXiv:2409.02060.
+OLMOE = LLAMA._replace(
+    model_type="olmoe",
+    architecture="OlmoeForCausalLM",
+    modules=_NAMED,
+    words=(
+        *(item for item in NO_BIASES if item[0] != "head_dim"),
+        ("attention_bias", Part("biases", ATTENTION)),
+        ("num_experts", Word("num_experts")),
+        *CHOICE,
+        ("clip_qkv", Fixed(None)),
+    ),
+    layout=Layout(apart, together),
+    defaults={
+        "hidden_size": 2048, "intermediate_size": 2048, "num_attention_heads": 16,
+        "num_key_value_heads": None, "num_hidden_layers": 16, "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-05, "hidden_act": "silu", "attention_dropout": 0.0,
+        "attention_bias": False, "tie_word_embeddings": False, "num_experts": 64,
+        "num_experts_per_tok": 8, "norm_topk_prob": False, "clip_qkv": None,
+        "rope_theta": 10_000.0,
+    },
+    aliases={"num_local_experts": "num_experts"},
+    fixed={
+        **LLAMA.fixed, "query_key_norm": "all_heads", "feed_forward_pattern": ("experts",),
+        "expert_scores": "softmax", "shared_experts": 0, "balancing_rate": 0.0,
     },
 )  # fmt: skip

@@ -15,9 +15,14 @@ log = logging.getLogger("transformer_jax")
 # null there means that there is no such piece.
 _LLAMA = {"bos": 1, "eos": 2}
 _GPT2 = {"bos": 50256, "eos": 50256}
+_GEMMA = {"pad": 0, "bos": 2, "eos": 1}
 DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "gpt2": _GPT2, "starcoder2": _GPT2, "llama": _LLAMA, "mistral": _LLAMA, "mixtral": _LLAMA,
-    "bloom": _LLAMA, "qwen2": {}, "qwen3": {}, "olmo2": {"pad": 1, "eos": 50279},
+    "bloom": _LLAMA, "qwen2": {}, "qwen3": {}, "qwen3_moe": {}, "qwen3_next": {},
+    "olmo2": {"pad": 1, "eos": 50279}, "olmoe": {"pad": 1, "eos": 50279}, "phi": _LLAMA,
+    "phi3": {"pad": 32000, "bos": 1, "eos": 32000}, "cohere": {"pad": 0, "bos": 5, "eos": 255001},
+    "gemma": _GEMMA, "gemma2": _GEMMA, "gemma3_text": _GEMMA,
+    "mamba": {"pad": 0, "bos": 0, "eos": 0}, "mamba2": {"pad": 1, "bos": 0, "eos": 2},
     "opt": {"pad": 1, "bos": 2, "eos": 2}, "gpt_neox": {"bos": 0, "eos": 2},
     "stablelm": {"bos": 0, "eos": 0},
     "marian": {"pad": 58100, "eos": 0, "decoder_start": 58100},

@@ -43,7 +43,10 @@ HEADS = (
 _RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # Suffixes of what older versions saved in every family, although it follows from the config.
 _BUFFERS = ("rotary_emb.inv_freq", "position_ids")
-_LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
+_LEAVES = {
+    "kernel": ".weight", "scale": ".weight", "table": ".weight", "bias": ".bias",
+    "channels": ".weight", "itself": "",
+}  # fmt: skip
 _INWARD = ("query", "key", "value", "gate", "up", "router")  # maps that read the residual stream
 
 
@@ -59,13 +62,14 @@ def names(family: Family, shapes: Any) -> dict[str, list[str]]:
     for path in sorted(paths, key=lambda path: modules.index(module(path))):
         numbers = [number for _, number in re.findall(rf"{_NUMBERED}_(\d+)", path)]
         name = family.modules[module(path)].format(*numbers)
-        leaf = "" if _of_logits(path) else f".{_LEAVES[path.rpartition('/')[2]]}"
+        own = family.logits_bias is not None and _of_logits(path)
+        leaf = "" if own else _LEAVES[path.rpartition("/")[2]]
         found.setdefault(f"{name}{leaf}", []).append(path)
     return found
 
 
 def _of_logits(path: str) -> bool:
-    """Whether a parameter is the bias of logits: theirs is no module's, and [1 V]."""
+    """Whether a parameter is the bias of logits: in fairseq's families no module's, and [1 V]."""
     return path == "logits_bias/bias"
 
 
@@ -282,7 +286,7 @@ def _matrix(path: str, array: np.ndarray) -> np.ndarray:
     if leaf == "kernel":
         inner = array.shape[0] if module in _INWARD else -1
         return array.reshape(inner, -1 if module in _INWARD else array.shape[-1]).T
-    return array if leaf == "table" else array.reshape(-1)
+    return array if leaf in ("table", "channels", "itself") else array.reshape(-1)
 
 
 def _halves(array: np.ndarray) -> np.ndarray:

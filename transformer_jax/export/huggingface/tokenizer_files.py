@@ -19,7 +19,8 @@ QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_COMPOSED = ("qwen2", "qwen3", "gpt_neox")
+_QWEN = "qwen2", "qwen3", "qwen3_moe", "qwen3_next"
+_COMPOSED = (*_QWEN, "gpt_neox", "mamba", "mamba2")
 _USUAL = {  # special pieces of families whose configs do not name them
     "bert": {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
     "esm": {"unk": "<unk>", "pad": "<pad>", "cls": "<cls>", "eos": "<eos>", "mask": "<mask>"},
@@ -32,10 +33,16 @@ _USUAL = {  # special pieces of families whose configs do not name them
     "t5": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
     "pegasus": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask_2>"},
     "llama": {"bos": "<s>", "eos": "</s>", "unk": "<unk>"},
+    "gemma": {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>"},
 }  # fmt: skip
-_USUAL |= {"marian": _USUAL["t5"], "mbart": _USUAL["bart"], "qwen3": _USUAL["qwen2"]}
-_USUAL |= dict.fromkeys(("opt", "starcoder2", "bloom", "olmo2", "stablelm"), _USUAL["gpt2"])
-_USUAL |= dict.fromkeys(("mistral", "mixtral"), _USUAL["llama"])
+_USUAL |= {"mamba": _USUAL["gpt_neox"], "mamba2": _USUAL["gpt_neox"]}
+_USUAL |= {"marian": _USUAL["t5"], "mbart": _USUAL["bart"]}
+_USUAL |= dict.fromkeys(_QWEN, _USUAL["qwen2"])
+_USUAL |= dict.fromkeys(
+    ("opt", "starcoder2", "bloom", "olmo2", "olmoe", "stablelm", "phi"), _USUAL["gpt2"]
+)
+_USUAL |= dict.fromkeys(("mistral", "mixtral", "phi3"), _USUAL["llama"])
+_USUAL |= dict.fromkeys(("gemma2", "gemma3_text"), _USUAL["gemma"])
 # mBART's languages, by the order of their ids.
 _LANGUAGES = (
     "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN",
@@ -202,7 +209,7 @@ def _byte_level(directory: Path, words: Words) -> str:
     before = bool(words.get("add_prefix_space"))
     tokenizer.normalizer = normalizers.NFC() if kind in _COMPOSED else None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=before)
-    if kind in ("qwen2", "qwen3"):
+    if kind in _QWEN:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
             pre_tokenizers.Split(Regex(QWEN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=before, use_regex=False),

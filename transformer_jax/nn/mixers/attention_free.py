@@ -27,6 +27,8 @@ _NOWHERE = -1e30  # in place of -inf, whose differences are NaN
 class AftFull(Attention):
     """w_ts is the product of a vector for each position, of `config.position_rank` numbers."""
 
+    gates = False
+
     def setup(self) -> None:
         super().setup()
         c = self.config

@@ -23,6 +23,8 @@ class BlockSparse(Attention):
     and the whole text is known: for encoders only, with rows that are not packed.
     """
 
+    gates = False
+
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], None]:

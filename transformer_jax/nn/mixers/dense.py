@@ -16,15 +16,18 @@ def mix(
     view: View,
     dropout: Callable[[Array], Array],
     scale: float | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
     """Return softmax(scale q k) v and the weights; a scale of None is H^-0.5. The softmax is at
-    least float32.
+    least float32. With a softcap c, scores s become c tanh(s / c) (Gemma 2: arXiv:2408.00118).
 
     Query head i uses head i // (N / K) of keys and values. A query that sees nothing gets the mean
     of all values rather than NaN; such rows are padding, and nothing reads them.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     products = scores(q, k) * scale
+    if softcap is not None:
+        products = softcap * jnp.tanh(products / softcap)
     if view.bias is not None:
         products = products + view.bias(view, q, k, scale)
     lowest = jnp.finfo(jnp.promote_types(q.dtype, jnp.float32)).min

@@ -23,13 +23,17 @@ def mix(
     view: View,
     dropout: Callable[[Array], Array],
     scale: float | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
     """Return what `dense.mix` does. Its weights are computed only where they are used.
 
     `dropout` must do nothing. Cached decoding, with few queries and its own layout, uses `dense`,
-    as do types wider than float32.
+    as do types wider than float32, and scores with a softcap, which no kernel has.
     """
-    mixed, weights = dense.mix(q, k, v, view, dropout, scale)
+    mixed, weights = dense.mix(q, k, v, view, dropout, scale, softcap)
+    if softcap is not None:
+        _warn_of_softcap(softcap)
+        return mixed, weights
     # The kernel's XLA form computes the softmax in float32, whatever the input.
     if view.visible is not None or jnp.promote_types(q.dtype, jnp.float32) != jnp.float32:
         return mixed, weights
@@ -121,6 +125,14 @@ def why_not_cudnn(head_dim: int, dtype: jnp.dtype, capability: float | None) -> 
         (head_dim <= largest, f"head_dim {head_dim} is above {largest}"),
     )
     return next((reason for holds, reason in checks if not holds), None)
+
+
+@functools.cache
+def _warn_of_softcap(softcap: float) -> None:
+    log.warning(
+        "model.attention='fused': computes as 'dense' does because of model.attention_softcap=%g",
+        softcap,
+    )
 
 
 @functools.cache

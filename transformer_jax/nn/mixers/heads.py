@@ -10,14 +10,14 @@ from transformer_jax.base.shares import laid_out
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.linear import Project, project_together
-from transformer_jax.nn.norm import RMSNorm
+from transformer_jax.nn.norm import ZERO_CENTERED, RMSNorm
 from transformer_jax.nn.roles import INWARD, KEY, OUTWARD, QUERY
 
-# The norm of queries or keys, from an epsilon and the name of their head axis.
-QUERY_KEY_NORMS: dict[str, Callable[[float, str], nn.Module | None]] = {
-    "none": lambda epsilon, heads: None,
-    "per_head": lambda epsilon, heads: RMSNorm(epsilon, ("head_dim",)),
-    "all_heads": lambda epsilon, heads: RMSNorm(epsilon, (heads, "head_dim")),
+# The axes of the norm of queries or keys, from the name of their head axis; (): no norm.
+QUERY_KEY_NORMS: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "none": lambda heads: (),
+    "per_head": lambda heads: ("head_dim",),
+    "all_heads": lambda heads: (heads, "head_dim"),
 }
 
 
@@ -38,9 +38,15 @@ class Heads(nn.Module):
         self.key = Project(*to_keys, self.dtype, "key" in c.biases, KEY)
         self.value = Project(*to_values, self.dtype, "value" in c.biases, INWARD)
         self.output = Project(*outward, self.dtype, "output" in c.biases, OUTWARD)
-        norm = pick(QUERY_KEY_NORMS, c.query_key_norm, "config.model.query_key_norm")
-        self.query_norm = norm(c.norm_epsilon, "heads")
-        self.key_norm = norm(c.norm_epsilon, kv)
+        self.query_norm = self._norm("heads")
+        self.key_norm = self._norm(kv)
+
+    @nn.nowrap
+    def _norm(self, heads: str) -> nn.Module | None:
+        """Return the norm of queries or keys, whose head axis has this name, if there is one."""
+        c = self.config
+        axes = pick(QUERY_KEY_NORMS, c.query_key_norm, "config.model.query_key_norm")(heads)
+        return RMSNorm(c.norm_epsilon, axes, c.norm == ZERO_CENTERED) if axes else None
 
     @property
     def kv_axis(self) -> str:

@@ -28,6 +28,8 @@ class JointAttention(Attention):
     norms of these, and map of what it gathers.
     """
 
+    gates = False
+
     def setup(self) -> None:
         super().setup()
         self.text = Heads(self.config, self.dtype)

@@ -31,6 +31,8 @@ class LatentAttention(Attention):
     multi-query attention with one wide head.
     """
 
+    gates = False
+
     def setup(self) -> None:
         c = self.config
         self.relative_positions = scheme_of("layer", c)

@@ -9,6 +9,7 @@ from transformer_jax.base.arrays import Array, Bool, Float, Size
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.mixers import fused
 from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.ring import Ring
 from transformer_jax.nn.view import View
 
@@ -23,6 +24,12 @@ class LocalAttention(Attention):
 
     in_slots = False
 
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        own = replace(c, rope_theta=c.local_rope_theta or c.rope_theta, rope_scaling="none")
+        self.own_rotation = None if c.local_rope_theta is None else scheme_of("stack", own)
+
     @property
     def _dilation(self) -> int:
         return 1
@@ -30,7 +37,9 @@ class LocalAttention(Attention):
     def _view(self, view: View) -> View:
         window = self.config.window
         assert window is not None
-        return super()._view(view).within(window * self._dilation, self._dilation)
+        view = super()._view(view)
+        view = view if self.own_rotation is None else self.own_rotation(view)
+        return view.within(window * self._dilation, self._dilation)
 
     def empty(self, lanes: Lanes) -> Ring:
         """See Mixer."""
@@ -46,35 +55,36 @@ class LocalAttention(Attention):
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
         if view.visible is None:
-            mixed, weights = self._gather(q, new, view.on_itself(), False)
+            mixed, weights = self._gather_gated(x, q, new, view.on_itself(), False)
             return mixed, weights, cache.prompted(new, view.q_seg)
         batch, width, _ = cache.seen.shape
         pos = view.q_pos.reshape(batch, width, -1)
         cache = cache.write(pos[:, 0], new, active)
         visible = jnp.repeat(cache.seen, pos.shape[2], axis=1)
         view = view.on_slots(visible, cache.k_pos())
-        return *self._gather(q, cache.memory, view, False), cache
+        return *self._gather_gated(x, q, cache.memory, view, False), cache
 
-    def _gather(
+    def _heads(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
+    ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"] | None]:
         size, length = self.config.window, q.shape[2]
         assert size is not None
         by_lengths = (
             self.config.attention == "fused"
+            and self.config.attention_softcap is None
             and fused.lengths_say_it(view)
             and fused.why_not_here(q.shape[-1], q.dtype) is None
         )
         short = length <= 2 * size * self._dilation
         slots = view.visible is not None  # of a search
         if slots or view.order == "ranked" or by_lengths or short:
-            return super()._gather(q, memory, view, train)
+            return super()._heads(q, memory, view, train)
         blocks = Blocks(q.shape[0], length, size, self._dilation, view.order == "all")
         keys, values = blocks.around(memory.keys, 3), blocks.around(memory.values, 2)
         mixed, weights = self._mixed(
             blocks.own(q, 2), KeysValues(keys, values), blocks.view(view), train
         )
-        return self._joined(blocks.whole(mixed)), blocks.spread(weights)
+        return blocks.whole(mixed), blocks.spread(weights)
 
 
 class DilatedAttention(LocalAttention):

@@ -25,6 +25,8 @@ class Longformer(LocalAttention):
     per head.
     """
 
+    gates = False
+
     def setup(self) -> None:
         super().setup()
         for name in ("query", "key", "value"):

@@ -130,6 +130,8 @@ class Mega(Attention):
     averages of 16 numbers. Causal only.
     """
 
+    gates = False
+
     averages = MovingAverage
     in_pages = False
 

@@ -34,6 +34,11 @@ class _Places(NamedTuple):
     rank: Int[Array, "B T"] | None
     number: Int[Array, "T"]
 
+    def mapped(self, of_rows: Callable, of_numbers: Callable) -> "_Places":
+        """Return what two functions make of them."""
+        rank = None if self.rank is None else of_rows(self.rank)
+        return _Places(of_rows(self.pos), of_rows(self.seg), rank, of_numbers(self.number))
+
 
 class _Queries(NamedTuple):
     """Queries, and what a gradient needs of each, all [B N T ...]."""
@@ -66,6 +71,7 @@ class _How(NamedTuple):
 
     kind: tuple[tuple[str, Any], ...]  # the fields of a view besides arrays
     scale: float
+    softcap: float | None
     parts: int  # devices in the ring
 
     def scores(self, q: Array, k: Array, queries: _Places, keys: _Places, tables: Tables) -> Array:
@@ -75,6 +81,8 @@ class _How(NamedTuple):
             **dict(self.kind),
         )  # fmt: skip
         scores = dense.scores(q, k) * self.scale
+        if self.softcap is not None:
+            scores = self.softcap * jnp.tanh(scores / self.softcap)
         if view.bias is not None:
             scores = scores + view.bias(view, q, k, self.scale)
         return jnp.where(view.mask(), scores, jnp.finfo(scores.dtype).min)
@@ -96,6 +104,7 @@ def mix(
     view: View,
     dropout: Callable[[Array], Array],
     scale: float | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
     """Return what `dense.mix` does. Its weights are computed only where they are used.
 
@@ -104,13 +113,14 @@ def mix(
     along its row: blocks of keys after all queries are skipped, and each device works on a part
     from either end of the rows, so that all have equally much left ("zigzag").
     """
-    mixed, weights = dense.mix(q, k, v, view, dropout, scale)
+    mixed, weights = dense.mix(q, k, v, view, dropout, scale, softcap)
     if view.visible is not None:
         return mixed, weights
     assert view.values is None, "blocks add nothing to their own products with values"
     fields = "order", "window", "dilation", "everywhere", "before", "bidirectional", "bias"
     kind = tuple((name, getattr(view, name)) for name in fields)
-    how = _How(kind, q.shape[-1] ** -0.5 if scale is None else scale, parts_of((AXIS,)))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    how = _How(kind, scale, softcap, parts_of((AXIS,)))
     places = (
         _Places(*of, jnp.arange(length))
         for length, of in (
@@ -165,16 +175,15 @@ def _on_ring(how: _How, function: Callable, wanted: Any) -> Callable:
         return here
 
     def called(queries: _Queries, keys: _Keys, tables: Tables) -> Any:
-        def places(of: _Places) -> Any:
-            return _Places(*(x if x is None else "places" for x in (of.pos, of.seg, of.rank)),
-                           "numbers")  # type: ignore[arg-type] # fmt: skip
+        def places(of: _Places) -> _Places:
+            return of.mapped(lambda _: "places", lambda _: "numbers")
 
-        given: Any = (
-            _Queries("queries", places(queries.places), ("queries",) * len(queries.others)),  # type: ignore[arg-type]
-            _Keys("keys", "values", places(keys.places)),  # type: ignore[arg-type]
-            ("tables",) * len(tables),
-        )
-        specs, out = jax.tree.map(_LIES.__getitem__, (given, wanted))
+        q: Any = "queries"
+        k: Any = "keys"
+        v: Any = "values"
+        others = (q,) * len(queries.others)
+        given = _Queries(q, places(queries.places), others), _Keys(k, v, places(keys.places))
+        specs, out = jax.tree.map(_LIES.__getitem__, ((*given, ("tables",) * len(tables)), wanted))
         mapped = jax.shard_map(
             here, in_specs=specs, out_specs=out, axis_names={AXIS}, check_vma=False
         )
@@ -317,7 +326,7 @@ class _Cut(NamedTuple):
     """How a device's part of a row is cut into blocks of one size, the last of which are padded."""
 
     length: int
-    count: int
+    parts: int
 
     @classmethod
     def of(cls, length: int, halves: bool) -> "_Cut":
@@ -327,14 +336,14 @@ class _Cut(NamedTuple):
     @property
     def size(self) -> int:
         """How long a block is."""
-        return -(-self.length // self.count)
+        return -(-self.length // self.parts)
 
     def blocks(self, x: Array, axis: int, fill: int = 0) -> Array:
-        """Return an array in blocks along an axis, [count ...]."""
-        if spare := self.count * self.size - self.length:
+        """Return an array in blocks along an axis, [parts ...]."""
+        if spare := self.parts * self.size - self.length:
             widths = [(0, spare * (i == axis)) for i in range(x.ndim)]
             x = jnp.pad(x, widths, constant_values=fill)
-        x = x.reshape(*x.shape[:axis], self.count, self.size, *x.shape[axis + 1 :])
+        x = x.reshape(*x.shape[:axis], self.parts, self.size, *x.shape[axis + 1 :])
         return jnp.moveaxis(x, axis, 0)
 
     def whole(self, blocks: Array, axis: int) -> Array:
@@ -353,9 +362,7 @@ class _Cut(NamedTuple):
 
     def of_places(self, places: _Places, number: int) -> _Places:
         """Return places in blocks; padding has a number and no segment."""
-        rows = (places.pos, places.seg, places.rank)
-        each = (None if x is None else self.blocks(x, 1) for x in rows)
-        return _Places(*each, self.blocks(places.number, 0, number))  # type: ignore[arg-type]
+        return places.mapped(lambda x: self.blocks(x, 1), lambda x: self.blocks(x, 0, number))
 
     def of_queries(self, queries: _Queries) -> _Queries:
         """Return queries in blocks."""
@@ -376,9 +383,7 @@ def _passed_on(how: _How, tree: Any) -> Any:
 
 def _exchanged(one: Any) -> Any:
     """Return queries or keys, exchanged."""
-    of = one.places
-    rows = (None if x is None else _exchange(x, 1) for x in (of.pos, of.seg, of.rank))
-    places = _Places(*rows, _exchange(of.number, 0))  # type: ignore[arg-type]
+    places = one.places.mapped(lambda x: _exchange(x, 1), lambda x: _exchange(x, 0))
     if isinstance(one, _Keys):
         return _Keys(_exchange(one.k, 3), _exchange(one.v, 2), places)
     q, others = jax.tree.map(lambda x: _exchange(x, 2), (one.q, one.others))

@@ -44,6 +44,8 @@ def frames(grid: Sequence[int], x: Array, before: int) -> Array:
 class _PartsAttention(Attention):
     """Attention within parts of rows."""
 
+    gates = False
+
     def _within(
         self, rows: Float[Array, "R T D"], seg: Int[Array, "R T"], view: View, train: bool
     ) -> Float[Array, "R T D"]:
