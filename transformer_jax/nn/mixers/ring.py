@@ -246,7 +246,7 @@ def _with_keys(
 
     blocks = by_queries.of_queries(queries), by_queries.of_each(softmax)
     _, softmaxes = jax.lax.scan(of_queries, None, blocks)
-    return by_queries.whole_each(softmaxes)
+    return jax.tree.map(lambda x: by_queries.whole(x, 2), softmaxes)
 
 
 def _slopes_here(how: _How, queries: _Queries, keys: _Keys, tables: Tables) -> Any:
@@ -355,10 +355,6 @@ class _Cut(NamedTuple):
     def of_each(self, arrays: Any) -> Any:
         """Return arrays of queries in blocks."""
         return jax.tree.map(lambda x: self.blocks(x, 2), arrays)
-
-    def whole_each(self, blocks: Any) -> Any:
-        """Return the arrays of queries that blocks are of."""
-        return jax.tree.map(lambda x: self.whole(x, 2), blocks)
 
     def of_places(self, places: _Places, number: int) -> _Places:
         """Return places in blocks; padding has a number and no segment."""
