@@ -29,7 +29,13 @@ dlinear, itransformer, patchtst, each with -336, -512 or -720, the rows that are
 et al. 2023, arXiv:2205.13504), iTransformer (Liu et al. 2024, arXiv:2310.06625), attention among
 the channels, and PatchTST. All have RevIN's learned scale (without:
 --config.model.series_norm=window). Validation and test are the same windows whatever is read, and
-those of ridge regression too, which eval.py fits to as many rows.
+those of ridge regression too, which eval.py fits to as many rows. Mean squared errors on
+validation, one run each:
+
+                                 336      512      720
+    dlinear                      0.672    0.665    0.685
+    dlinear, series_norm=last    0.670
+    ridge regression             0.670    0.665    0.685
 """
 
 from transformer_jax.config import Experiment

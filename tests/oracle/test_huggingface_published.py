@@ -37,13 +37,15 @@ BUFFERS = {
 }  # fmt: skip
 BUFFERS |= {"mbart": BUFFERS["bart"]}
 ROTARY = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2, np.float32)}
-for kind in ("llama", "mistral", "mixtral", "qwen2", "qwen3", "olmo2", "stablelm", "starcoder2"):
+for kind in ("llama", "mistral", "mixtral", "qwen2", "qwen3", "olmo2", "stablelm", "starcoder2",
+             "gemma", "phi3", "cohere"):  # fmt: skip
     BUFFERS[kind] = ROTARY
 TABLES = {  # and other names under which they saved the table
     "gpt2": ("lm_head.weight",),
     "bert": ("cls.predictions.decoder.weight",),
     "t5": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
     "opt": ("lm_head.weight",), "bloom": ("lm_head.weight",), "starcoder2": ("lm_head.weight",),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "cohere", "mamba"), ("lm_head.weight",)),
     "marian": ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
                "lm_head.weight"),
 }  # fmt: skip
@@ -89,7 +91,10 @@ def by_the_oldest_names(family, words, tensors):
     words = dict(words)
     if family.model_type == "bloom":
         words["n_embed"] = words.pop("hidden_size")
-    rope = words.pop("rope_parameters", None)
+    rope, of_kind = words.pop("rope_parameters", None), "type"
+    if rope is not None and "full_attention" in rope:  # Gemma 3's
+        words["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope, of_kind = rope["full_attention"], "rope_type"
     if rope is not None:
         kind = rope.pop("rope_type")
         names = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}
@@ -97,7 +102,7 @@ def by_the_oldest_names(family, words, tensors):
         words[theta] = rope.pop("rope_theta")
         if "partial_rotary_factor" in rope:
             words[share] = rope.pop("partial_rotary_factor")
-        words["rope_scaling"] = None if kind == "default" else {"type": kind, **rope}
+        words["rope_scaling"] = None if kind == "default" else {of_kind: kind, **rope}
     return words, tensors
 
 
