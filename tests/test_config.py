@@ -575,7 +575,7 @@ def test_a_name_like_no_other_gets_no_suggestion():
 
 def test_a_group_cannot_be_set_as_a_field():
     with pytest.raises(
-        UserError, match=r"^config\.mesh: is a group of fields; set one of \['data'"
+        UserError, match=r"^config\.mesh: is a group of fields; set one of \['context', 'data'"
     ):
         override(door(Experiment()), "mesh", "3")
 
@@ -1110,7 +1110,7 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
          ["config.model.d_model=33", "'bigru'", "choose an even d_model"]),
         ({"objective.name": "prefix_lm", "model.architecture": "decoder",
           "model.decoder_pattern": ["linear"]},
-         ["config.model.decoder_pattern=('linear',)", "'prefix_lm'", "'full' or 'latent'"]),
+         ["config.model.decoder_pattern=('linear',)", "'prefix_lm'", "'full' or 'differential' or 'latent'"]),
         ({"objective.window": 64},
          ["config.objective.window=64", "'translate'", "leave it at 256", "'language_model'"]),
         ({"objective.name": "prefix_lm", "objective.document": "file"},

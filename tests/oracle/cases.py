@@ -543,6 +543,10 @@ CASES = {
         [[(5, 3), (4, 6)], [(9, 5)], [(3, 2), (3, 1), (3, 2)]], ranks=asked,
     ),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
+    "decoder in blocks": Case(
+        "plain", _of(LLAMA, attention="ring", relative_positions="t5", window=3,
+                     decoder_pattern=("full", "local")),
+    ),
 }  # fmt: skip
 
 # The fused kernel does not run in float64, so these are compared in float32, by their logits.

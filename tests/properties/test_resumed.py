@@ -201,6 +201,27 @@ def test_every_optimizer_resumes(start, algorithm):
         assert abs(means["embedding"]["table"] - rest["params"]["embedding"]["table"]).max() > 1e-4
 
 
+@pytest.mark.thorough
+def test_a_model_wider_than_its_base_resumes(start):
+    """With muP's learning rates, gradients measured by slices, and a schedule that begins again."""
+
+    def wider(experiment):
+        sizes = {"parametrization": "mup", "base_width": experiment.model.d_model // 2}
+        sliced = {"accumulation_steps": 2, "noise_scale": True, "restarts": (2,)}
+        return dataclasses.replace(
+            experiment,
+            model=dataclasses.replace(experiment.model, dropout_rate=0.0, **sizes),
+            data=dataclasses.replace(experiment.data, rows_divisible_by=2),
+            training=dataclasses.replace(experiment.training, **sliced),
+        )
+
+    one, _ = start("wider", wider(SIX))
+    start("wider in parts", wider(THREE))
+    other, _ = start("wider in parts", wider(SIX))
+    assert_same_run(one, other)
+    assert read_rows(one.metrics)[0]["gradient_noise"] > 0
+
+
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("steps", [1, 4, 5])
 def test_resuming_from_any_last_step_equals_an_uninterrupted_run(start, whole, steps):
@@ -522,10 +543,10 @@ def patch_step(patch) -> None:
     """Patch one step for all tests: a batch's first position says what is bad about it, if any."""
     accumulate, batch_sums = step_module._accumulate, step_module.batch_sums
 
-    def accumulate_or_not(gradient, params, batch, key, slices):
-        grads, sums = accumulate(gradient, params, batch, key, slices)
+    def accumulate_or_not(gradient, params, batch, *given):
+        grads, *sums = accumulate(gradient, params, batch, *given)
         bad = batch.tgt.pos[0, 0] == BAD_GRADIENT
-        return jax.tree.map(lambda g: jnp.where(bad, jnp.nan, g), grads), sums
+        return jax.tree.map(lambda g: jnp.where(bad, jnp.nan, g), grads), *sums
 
     def sums_or_not(model, config, params, batch, key):
         sums = batch_sums(model, config, params, batch, key)

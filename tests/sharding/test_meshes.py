@@ -333,9 +333,9 @@ def test_activations_are_sharded():
     with jax.set_mesh(mesh):
         text = step.lower(state, place_batch(BATCHES[0], mesh)).as_text()
     constraints = [line for line in text.splitlines() if "sharding_constraint" in line]
-    rows = '{"data", "fsdp"}'
-    for spec in (f"[{rows}, {{}}, {{}}]", f'[{rows}, {{}}, {{"tensor"}}, {{}}]',
-                 f'[{rows}, {{}}, {{"tensor"}}]'):  # fmt: skip
+    rows, positions = '{"data", "fsdp"}', '{"context", "ulysses"}'
+    for spec in (f"[{rows}, {positions}, {{}}]", f'[{rows}, {positions}, {{"tensor"}}]',
+                 f'[{rows}, {{"context"}}, {{"tensor", "ulysses"}}, {{}}]'):  # fmt: skip
         assert any(spec in line for line in constraints), spec
 
 
@@ -424,7 +424,7 @@ def wrong_axes() -> list[str]:
     wrong = {name for box in boxes for name in box.names if name and box.names.count(name) > 1}
     for config in every:
         pieces, data = TokenizerConfig(vocab_size=PIECES), DataConfig(max_length=8)
-        name = "prefix_lm" if config.architecture == "decoder" else "translate"
+        name = "language_model" if config.architecture == "decoder" else "translate"
         objective = ObjectiveConfig(name)
         experiment = Experiment(model=config, tokenizer=pieces, data=data, objective=objective)
         sizes = {axis: attrgetter(path)(experiment) for axis, path in rules.SIZES.items()}

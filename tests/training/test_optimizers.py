@@ -13,9 +13,10 @@ import optax.contrib
 import pytest
 from twenty_steps import CONFIGS, DECAY, GRADIENTS, RATE, START, STEPS, assert_same, ours
 
-from transformer_jax.config import TrainingConfig
+from transformer_jax.config import OptimizerConfig, TrainingConfig
 from transformer_jax.config.choices.optimizers import OPTIMIZERS
 from transformer_jax.nn.roles import roles_in
+from transformer_jax.training import preconditioned
 from transformer_jax.training.muon import POLYNOMIALS, orthogonal
 from transformer_jax.training.optimizer import averaged, make_optimizer
 from transformer_jax.training.schedule_free import mean_of
@@ -212,6 +213,16 @@ def test_heads_are_one_matrix_and_experts_one_each(word):
     experts = alike(lambda x: np.stack([x, 3 * x]), "kernels")
     for found, expected in zip(experts, (alone, scaled), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_sides_that_are_too_long_stay_as_they_are(monkeypatch):
+    """With both sides too long, SOAP is Adam that begins a step later."""
+    monkeypatch.setattr(preconditioned, "_LARGEST", 5)
+    found = ours(CONFIGS["soap"])["kernel"]
+    start = {**START, "kernel": START["kernel"] * (1 - RATE * DECAY)}
+    adam = OptimizerConfig("adam", b1=0.95, b2=0.95)
+    expected = ours(adam, start=start, gradients=GRADIENTS[1:])["kernel"]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.one_in(3)

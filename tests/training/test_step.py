@@ -64,7 +64,7 @@ def mesh_of(count: int):
     if count == 8:
         return make_mesh(MeshConfig(data=-1))
     kinds = (AxisType.Auto,) * len(AXES)
-    return jax.make_mesh((1, 1, 1), AXES, axis_types=kinds, devices=jax.devices()[:1])
+    return jax.make_mesh((1,) * len(AXES), AXES, axis_types=kinds, devices=jax.devices()[:1])
 
 
 def placed(batch, mesh, model=SMALL):

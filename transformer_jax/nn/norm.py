@@ -152,13 +152,19 @@ class ScaleNorm(nn.Module):
         return (scale * wide * jax.lax.rsqrt(jnp.maximum(square, least))).astype(x.dtype)
 
 
+class ZeroCenteredRMSNorm(RMSNorm):
+    """RMSNorm whose scale is 1 more than its parameter."""
+
+    zero_centered: bool = True
+
+
 ZERO_CENTERED = "zero_centered_rms_norm"
 NORMS: dict[str, Callable[[float], nn.Module]] = {
     "layer_norm": LayerNorm,
     "rms_norm": RMSNorm,
     "scale_norm": ScaleNorm,
     "layer_norm_no_bias": LayerNormNoBias,
-    ZERO_CENTERED: functools.partial(RMSNorm, zero_centered=True),
+    ZERO_CENTERED: ZeroCenteredRMSNorm,
 }
 
 

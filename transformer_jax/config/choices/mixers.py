@@ -46,6 +46,7 @@ class Mixer(Record):
     clip: whether it mixes along some axes of a clip, whose tubelets `grid` counts.
     parts: residual parts of a layer, if not its mixer, its cross-attention and its feed-forward.
     initializers: the initial values that are defined for all of its maps; None: all.
+    widens: whether it is known of all its maps how they change with the model's width.
     """
 
     ignores: tuple[str, ...] = ()
@@ -60,6 +61,7 @@ class Mixer(Record):
     clip: bool = False
     parts: int | None = None
     initializers: tuple[str, ...] | None = None
+    widens: bool = False
 
 
 def _check_latent(model: Any, pattern: str) -> None:
@@ -187,7 +189,7 @@ def _states(word: str, check: Any, *reads: str) -> dict[str, Mixer]:
 _HEADS = "state_width", "state_heads", "state_size"
 _BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
 MIXERS = {
-    "full": Mixer(weights="softmax"),
+    "full": Mixer(weights="softmax", widens=True),
     "differential": Mixer(
         weights="softmax",
         needs=(Need("attention", ("dense",), "{has} has values of another size than keys"),),
@@ -207,8 +209,8 @@ MIXERS = {
         ),
         check=_check_latent,
     ),
-    "local": Mixer(weights="softmax", within=True),
-    "dilated": Mixer(weights="softmax", within=True, reads=("dilation",)),
+    "local": Mixer(weights="softmax", within=True, widens=True),
+    "dilated": Mixer(weights="softmax", within=True, widens=True, reads=("dilation",)),
     "longformer": Mixer(
         weights="softmax",
         ignores=_UNGATED,
@@ -221,6 +223,7 @@ MIXERS = {
     "bigbird": Mixer(
         weights="softmax",
         ignores=_UNGATED,
+        widens=True,
         reads=("block_size", "random_blocks", "feature_seed"),
         stacks=("encoder",),
         rows=True,

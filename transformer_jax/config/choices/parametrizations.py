@@ -29,12 +29,12 @@ def _check_widths(model: Any, field: str) -> None:
         f"architecture={model.architecture!r}: {has} is defined for {either(wide)}; choose one of "
         "these, or 'standard'",
     )
-    known = with_(MIXERS, weights="softmax", initializers=None)
+    known = with_(MIXERS, widens=True)
     strange = [kind for kind in kinds_of(model) if kind not in known]
     check(
         not strange,
-        f"{has}: is defined for layers with softmax attention, not for {either(strange)}; choose "
-        f"from {either(known)}, or set it to 'standard'",
+        f"{has}: is defined for layers of {either(known)}, not for {either(strange)}; choose from "
+        "these, or set it to 'standard'",
     )
     check(
         model.lora_rank is None,
