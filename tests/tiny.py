@@ -221,9 +221,9 @@ def _variants() -> dict[str, ModelConfig]:
 
 
 VARIANTS = _variants()
-# How much less exact float32 is than in the others, whose layers are few and products: in one, seven
-# layers raise e to sums of decays; in the other, embeddings are larger by sqrt(d). In float64 both
-# agree to 1e-13 like all.
+# How much less exact float32 is than in the others, whose layers are few and products: in one,
+# seven layers raise e to sums of decays; in the other, embeddings are larger by sqrt(d). In float64
+# both agree to 1e-13 like all.
 ROUNDING = {"state_spaces": 3.0, "gemma": 2.0}
 # Models with one text per row: LSH decodes as it trains while a text is one block, and a search
 # with windows caches only those.
