@@ -24,7 +24,9 @@ from tiny import VOCAB as PIECES
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
+    CheckpointConfig,
     DataConfig,
+    EvaluationConfig,
     Experiment,
     MeshConfig,
     ModelConfig,
@@ -425,8 +427,10 @@ def wrong_axes() -> list[str]:
     for config in every:
         pieces, data = TokenizerConfig(vocab_size=PIECES), DataConfig(max_length=8)
         name = "language_model" if config.architecture == "decoder" else "translate"
-        objective = ObjectiveConfig(name)
-        experiment = Experiment(model=config, tokenizer=pieces, data=data, objective=objective)
+        experiment = Experiment(
+            model=config, tokenizer=pieces, data=data, objective=ObjectiveConfig(name),
+            evaluation=EvaluationConfig(bleu_sentences=0), checkpoint=CheckpointConfig(best_by="loss"),
+        )  # fmt: skip
         sizes = {axis: attrgetter(path)(experiment) for axis, path in rules.SIZES.items()}
         for name, size in {
             pair for b in boxes_of(config) for pair in zip(b.names, b.value.shape, strict=True)

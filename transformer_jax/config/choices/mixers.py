@@ -14,6 +14,7 @@ from transformer_jax.config.choices.record import (
     with_,
 )
 from transformer_jax.config.choices.states import (
+    check_both_ends,
     check_channels_with_states,
     check_inner_heads,
     check_pairs,
@@ -112,14 +113,6 @@ def _check_channels(model: Any, pattern: str) -> None:
     )
 
 
-def _check_both_ends(model: Any, pattern: str) -> None:
-    check(
-        model.d_model % 2 == 0,
-        f"d_model={model.d_model}: {pattern}={getattr(model, pattern)} has a state of half that "
-        "size for each direction; choose an even d_model",
-    )
-
-
 def _cell(**known: Any) -> Mixer:
     return Mixer(heads=False, initializers=("xavier",), **known)
 
@@ -187,7 +180,7 @@ def _states(word: str, check: Any, *reads: str) -> dict[str, Mixer]:
 
 
 _HEADS = "state_width", "state_heads", "state_size"
-_BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=_check_both_ends)
+_BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax", widens=True),
     "differential": Mixer(

@@ -67,3 +67,11 @@ def check_values(model: Any, pattern: str) -> None:
         f"state_width={model.state_width}: a matrix of d_model={d_model} x {width} has more than "
         f"{ELEMENTS} elements; lower it",
     )
+
+
+def check_both_ends(model: Any, pattern: str) -> None:
+    check(
+        model.d_model % 2 == 0,
+        f"d_model={model.d_model}: {pattern}={getattr(model, pattern)} has a state of half that "
+        "size for each direction; choose an even d_model",
+    )
