@@ -428,8 +428,9 @@ def wrong_axes() -> list[str]:
         pieces, data = TokenizerConfig(vocab_size=PIECES), DataConfig(max_length=8)
         name = "language_model" if config.architecture == "decoder" else "translate"
         experiment = Experiment(
-            model=config, tokenizer=pieces, data=data, objective=ObjectiveConfig(name),
-            evaluation=EvaluationConfig(bleu_sentences=0), checkpoint=CheckpointConfig(best_by="loss"),
+            model=config, tokenizer=pieces, data=data, objective=ObjectiveConfig(name, window=8),
+            evaluation=EvaluationConfig(bleu_sentences=0),
+            checkpoint=CheckpointConfig(best_by="loss"),
         )  # fmt: skip
         sizes = {axis: attrgetter(path)(experiment) for axis, path in rules.SIZES.items()}
         for name, size in {
