@@ -59,7 +59,7 @@ def on_each_device(function: Callable, *arrays: jax.Array, positions: int | None
     return jax.vmap(function, spmd_axis_name=axes)(*shares)
 
 
-def joined(shares: jax.Array, rows: int, positions: int | None = None) -> jax.Array:
+def joined(shares: jax.Array, rows: Any, positions: int | None = None) -> jax.Array:
     """Return the array of so many rows whose shares these are."""
     if len(shares) == 1:
         return shares.reshape(rows, *shares.shape[2:])

@@ -230,7 +230,7 @@ class Experts(nn.Module):
     ) -> Float[Array, "B T D"]:
         """Return the output; only `real` positions, which are not padding, count as load."""
         weights, chosen = self.router(x, real)
-        y = joined(on_each_device(self._on_device, x, weights, chosen, positions=1), len(x), 1)
+        y = joined(on_each_device(self._on_device, x, weights, chosen, positions=1), x.shape[0], 1)
         if self.shared is None:
             return y
         shared = self.shared(x, train)

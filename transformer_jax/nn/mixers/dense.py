@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.base.arrays import Array, Float, on_cpu
+from transformer_jax.base.arrays import Array, Float, Size, on_cpu
 from transformer_jax.nn.view import View
 
 
@@ -65,7 +65,7 @@ def gathered_slopes(
     return dweights.reshape(weights.shape), dv
 
 
-def _grouped(q: Array, k: Array) -> tuple[int, int, int]:
+def _grouped(q: Array, k: Array) -> tuple[Size, int, Size]:
     """Return the shape of queries whose heads share keys: as if they were more queries."""
     batch, heads, queries, _ = q.shape
     return batch, k.shape[1], heads // k.shape[1] * queries
