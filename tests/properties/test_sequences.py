@@ -10,11 +10,11 @@ from tiny import (
     BASE,
     MODEL,
     MORE_VARIANTS,
-    ROUNDING,
     SMALL_TABLES,
     TRANSLATE,
     VARIANTS,
     VOCAB,
+    WIDE,
     alone,
     for_model,
     logits_of,
@@ -35,11 +35,14 @@ TIGHT = alone(STORE, 6, 6, 6)
 LOOSE = alone(STORE, 9, 12, 12)  # the same pairs with more padding, in rows and columns
 LAST_SEEN = np.array([[2], [3], [0], [4], [1], [5]])  # a position in each row of TIGHT
 # Different programs sum in different orders: 10 times the float32 epsilon of logits of about 10.
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def close(name: str) -> dict[str, float]:
-    """Return how close logits of a variant have to be."""
-    return dict.fromkeys(("rtol", "atol"), 1e-5 * ROUNDING.get(name, 1.0))
+@pytest.fixture(autouse=True)
+def precision(request):
+    """Compute a variant of WIDE in float64."""
+    with jax.enable_x64(request.getfixturevalue("name") in WIDE):
+        yield
 
 
 def all_variants(test):
@@ -129,7 +132,7 @@ def test_packed_pairs_equal_separate_pairs(name):
     for pair, row, _, start, _ in zip(*placement, strict=True):
         length = LENGTHS[pair][1]
         ours = logits[row, start : start + length]
-        np.testing.assert_allclose(ours, expected[pair, :length], **close(name))
+        np.testing.assert_allclose(ours, expected[pair, :length], **CLOSE)
     np.testing.assert_allclose(sums_of(logits, batch), sums_of(expected, TIGHT), rtol=1e-5)
 
 
@@ -138,7 +141,7 @@ def test_padding_does_not_change_logits_or_loss(name):
     """More rows and columns of it, whatever they hold, change no real logit and no loss sum."""
     expected, _, logits, _ = computed(name)
     real = TIGHT.tgt.seg > 0
-    np.testing.assert_allclose(logits[:6, :6][real], expected[real], **close(name))
+    np.testing.assert_allclose(logits[:6, :6][real], expected[real], **CLOSE)
     ours = sums_of(logits, with_noise(LOOSE))
     np.testing.assert_allclose(ours, sums_of(expected, TIGHT), rtol=1e-5)
 
@@ -161,9 +164,7 @@ MASKED = {name: replace(MODEL, **fields) for name, fields in MASKS.items()}
     "name", [*MASKED, *(pytest.param(name, marks=pytest.mark.e2e) for name in VARIANTS)]
 )
 def test_padding_does_not_change_gradients(name):
-    """Whatever padding holds, the gradient of the loss sum is the same to the last bit; of experts,
-    which padding chooses too, with sums over their blocks in another order.
-    """
+    """Whatever padding holds, the gradient of the loss sum is the same to the last bit."""
     model, params = make((VARIANTS | MASKED)[name])
 
     @jax.jit
@@ -175,8 +176,4 @@ def test_padding_does_not_change_gradients(name):
         gradient(params, for_model(model.config, batch)) for batch in (TIGHT, with_noise(TIGHT))
     )
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
-    if "experts" in model.config.feed_forward_pattern:
-        near = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-        jax.tree.map(near, plain, noisy)
-    else:
-        jax.tree.map(np.testing.assert_array_equal, plain, noisy)
+    jax.tree.map(np.testing.assert_array_equal, plain, noisy)

@@ -230,6 +230,9 @@ class Experts(nn.Module):
     ) -> Float[Array, "B T D"]:
         """Return the output; only `real` positions, which are not padding, count as load."""
         weights, chosen = self.router(x, real)
+        # Padding takes the first ones, whatever it holds, so that it moves no other in its blocks.
+        first = jnp.arange(chosen.shape[-1], dtype=chosen.dtype)[None, None]
+        chosen = jnp.where(real[..., None], chosen, first)
         y = joined(on_each_device(self._on_device, x, weights, chosen, positions=1), x.shape[0], 1)
         if self.shared is None:
             return y

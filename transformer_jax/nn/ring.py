@@ -55,7 +55,8 @@ class Ring:
         size = self.pos.shape[1]
         length = (seg > 0).sum(1, dtype=jnp.int32)
         # For each place in the ring, the last position that maps to it.
-        pos = length[:, None] - 1 - (length[:, None] - 1 - jnp.arange(size)[None]) % size
+        last = length[:, None] - 1
+        pos = last - (last - jnp.arange(size, dtype=length.dtype)[None]) % size
         place = jnp.maximum(pos, 0)
         keys = jnp.take_along_axis(new.keys, place[:, None, None, :], axis=3)
         values = jnp.take_along_axis(new.values, place[:, None, :, None], axis=2)
