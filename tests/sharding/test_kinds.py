@@ -30,6 +30,8 @@ MARKS = {"luong": [], "lsh": [pytest.mark.thorough]}  # the others take minutes
 ROWS = MeshConfig(2, 2, 2)
 # The positions of a row on four devices, two of which have all of them for some of the heads.
 POSITIONS = MeshConfig(1, 1, 2, context=2, ulysses=2)
+# Experts on two devices, beside all other axes but one.
+EXPERTS = MeshConfig(1, 2, 1, context=2, expert=2)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,15 @@ def test_gradients_of_divided_positions_equal_those_on_one_device(name):
     check(name, POSITIONS, 8, 8)
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "name", [name for name, config in KINDS.items() if "experts" in config.feed_forward_pattern]
+)
+def test_gradients_of_divided_experts_equal_those_on_one_device(name):
+    """The same where each device has a part of the experts."""
+    check(name, EXPERTS, 8, 8)
+
+
 def check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> None:
     """Compare the loss and its gradients on a mesh and on one device."""
     with jax.enable_x64(name in WIDE):
@@ -62,6 +73,8 @@ def _check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> Non
     config, dtype = KINDS[name], "float64" if name in WIDE else "float32"
     if config.num_kv_heads == 1:
         config = dataclasses.replace(config, num_kv_heads=2)
+    if mesh.expert > 1:
+        config = dataclasses.replace(config, num_experts=4)
     model = build(config, VOCAB, VOCAB, single=name in UNPACKED, dtype=dtype)
     params = jax.tree.map(lambda x: x.astype(dtype), jax.device_get(random_params(model)))
     keys = Keys(jax.random.key(0), jax.random.key(1))

@@ -241,6 +241,22 @@ def test_experts_equal_one_device():
 
 
 @pytest.mark.thorough
+def test_divided_experts_equal_one_device():
+    """With Muon, accumulation and the other axes; the loads are those of all devices."""
+    changes = HALF | {
+        "feed_forward_pattern": ("experts",), "num_experts": 4, "activation": "swiglu",
+        "dropout_rate": 0.0,
+    }  # fmt: skip
+    losses, state = run((1, 2, 2, 1, 1, 2), slices=2, algorithm="muon", **changes)
+    expected_losses, expected = run((1, 1, 1), algorithm="muon", **changes)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    assert losses[-1] < 0.9 * losses[0]
+    layers = (x.params["decoder"]["layer_0"]["feed_forward"] for x in (state, expected))
+    bias, of_one = (np.asarray(layer["router"]["load_bias"]) for layer in layers)
+    np.testing.assert_allclose(bias, of_one, rtol=0, atol=1e-6)  # steps are of 1e-3
+
+
+@pytest.mark.thorough
 def test_accumulation_and_fused_attention_equal_one_device():
     """Two slices of 8 rows on 8 devices, without dropout, with the kernel and only products kept:
     the same as all rows at once on one device.
@@ -335,7 +351,7 @@ def test_activations_are_sharded():
     with jax.set_mesh(mesh):
         text = step.lower(state, place_batch(BATCHES[0], mesh)).as_text()
     constraints = [line for line in text.splitlines() if "sharding_constraint" in line]
-    rows, positions = '{"data", "fsdp"}', '{"context", "ulysses"}'
+    rows, positions = '{"data", "fsdp", "expert"}', '{"context", "ulysses"}'
     for spec in (f"[{rows}, {positions}, {{}}]", f'[{rows}, {positions}, {{"tensor"}}]',
                  f'[{rows}, {{"context"}}, {{"tensor", "ulysses"}}, {{}}]'):  # fmt: skip
         assert any(spec in line for line in constraints), spec

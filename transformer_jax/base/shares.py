@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from transformer_jax.base.errors import UserError
 
-ROWS = ("data", "fsdp")  # mesh axes that divide the rows of a batch
+ROWS = ("data", "fsdp", "expert")  # mesh axes that divide the rows of a batch
 POSITIONS = ("context", "ulysses")  # and the positions of a row
 HEADS = ("tensor", "ulysses")  # and heads, within attention
 
@@ -24,6 +24,11 @@ def parts_of(axes: Sequence[str]) -> int:
     """Return the number of devices along some axes of the current mesh, 1 for those it lacks."""
     sizes = jax.sharding.get_abstract_mesh().shape
     return math.prod(sizes.get(axis, 1) for axis in axes)
+
+
+def divides(shape: Sequence[int]) -> bool:
+    """Return whether the current mesh divides so many rows and positions, [rows positions ...]."""
+    return shape[0] % row_parts() == 0 and shape[1] % parts_of(POSITIONS) == 0
 
 
 def laid_out(x: jax.Array, *names: str | None) -> jax.Array:

@@ -1653,6 +1653,9 @@ class MeshConfig(Section):
     # splits them too, except within attention, where it splits num_heads instead (DeepSpeed
     # Ulysses, arXiv:2309.14509)
     ulysses: int = value(1, may_change=True)
+    # splits the batch too; shards the experts of feed_forward_pattern="experts", to which positions
+    # are sent (arXiv:2006.16668)
+    expert: int = value(1, may_change=True)
 
     def check_possible(self) -> None:
         check_mesh(self)

@@ -17,6 +17,7 @@ from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
 AXES = (*ROWS, *POSITIONS, "tensor")
+_ROWS = " x ".join(ROWS)
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
@@ -66,11 +67,18 @@ def check_mesh(
     if data.rows_divisible_by % parts:
         raise UserError(
             f"config.data.rows_divisible_by={data.rows_divisible_by} is not a multiple of {parts}, "
-            f"the {_row_parts(mesh)} devices of config.mesh.data x fsdp times "
+            f"the {_row_parts(mesh)} devices of config.mesh.{_ROWS} times "
             f"config.training.accumulation_steps={slices}; "
             f"set it to {-(-data.rows_divisible_by // parts) * parts}"
         )
     _check_positions(mesh, experiment)
+    parts = mesh.shape["expert"]
+    if parts > 1 and "experts" not in experiment.model.feed_forward_pattern:
+        pattern = ",".join(experiment.model.feed_forward_pattern)
+        raise UserError(
+            f"config.mesh.expert={parts}: config.model.feed_forward_pattern={pattern} has no "
+            "experts; choose config.mesh.data, which divides the rows of a batch alone"
+        )
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
@@ -103,13 +111,13 @@ def _check_positions(mesh: Mesh, experiment: Experiment) -> None:
 
 
 def _row_parts(mesh: Mesh) -> int:
-    return mesh.shape["data"] * mesh.shape["fsdp"]
+    return math.prod(mesh.shape[axis] for axis in ROWS)
 
 
 def row_share(mesh: Mesh) -> tuple[int, int]:
     """Return (index, count): a batch has `count` equal shares of rows; this process reads `index`.
 
-    Processes whose devices do not differ along `data` and `fsdp` read the same rows.
+    Processes whose devices do not differ along ROWS read the same rows.
 
     Raises:
       UserError: if the rows of this process are not such a share.

@@ -30,7 +30,7 @@ RULES = (
     ("gates", None),
     ("state", None),
     ("classes", None),
-    ("experts", None),
+    ("experts", "expert"),
     ("choices", None),
     ("mlp", "tensor"),
     ("layers", None),
@@ -53,6 +53,7 @@ SIZES = {
     "kv_heads": "model.num_kv_heads",
     "state_heads": "model.state_heads",
     "mlp": "model.d_ff",
+    "experts": "model.num_experts",
 }
 
 
