@@ -771,6 +771,7 @@ def test_non_finite_numbers_are_rejected(text):
         ("mesh.context", 1, 0),
         ("mesh.ulysses", 1, 0),
         ("mesh.expert", 1, 0),
+        ("mesh.stage", 1, 0),
         ("profile.steps", [], [3]),
         ("profile.steps", [1, 1], [0, 1]),
         ("profile.steps", [2, 3], [3, 2]),

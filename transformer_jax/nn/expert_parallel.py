@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.arrays import Array, Float, Int
-from transformer_jax.base.shares import POSITIONS, ROWS
+from transformer_jax.base.shares import POSITIONS, rows as row_axes
 
 AXIS = "expert"
 _TURNS = 4  # in which a device's blocks are computed if all experts are chosen equally often
@@ -50,10 +50,10 @@ def through_others(
         y = _exchanged(layer(maps, got, numbers, len(rows)), parts)
         return moved(y, there, back).reshape(*chosen.shape, -1)
 
-    mine = PartitionSpec(ROWS, POSITIONS)
+    mine = PartitionSpec(row_axes(), POSITIONS)
     mapped = jax.shard_map(
         here, in_specs=(PartitionSpec(AXIS), mine, mine), out_specs=mine,
-        axis_names={*ROWS, *POSITIONS}, check_vma=False,
+        axis_names={*row_axes(), *POSITIONS}, check_vma=False,
     )  # fmt: skip
     return mapped(maps, x, chosen)
 

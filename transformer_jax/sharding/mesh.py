@@ -11,8 +11,9 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.base.shares import POSITIONS, ROWS
-from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.base.shares import POSITIONS, ROWS, check_groups
+from transformer_jax.config import Experiment, MeshConfig, ModelConfig
+from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
@@ -79,6 +80,8 @@ def check_mesh(
             f"config.mesh.expert={parts}: config.model.feed_forward_pattern={pattern} has no "
             "experts; choose config.mesh.data, which divides the rows of a batch alone"
         )
+    if mesh.shape["stage"] > 1:
+        _check_stages(mesh.shape["stage"], experiment.model)
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
@@ -108,6 +111,26 @@ def _check_positions(mesh: Mesh, experiment: Experiment) -> None:
             f"divided among the {parts} devices of config.mesh.context x ulysses; set it to "
             f"{-(-data.max_length // parts) * parts}"
         )
+
+
+def _check_stages(stages: int, model: ModelConfig) -> None:
+    """Check that the stacks of a model are equal groups of layers for so many stages."""
+    record, instead = ARCHITECTURES[model.architecture], "choose config.mesh.data"
+    if not record.layered:
+        raise UserError(
+            f"config.mesh.stage={stages}: config.model.architecture={model.architecture!r} has no "
+            f"stack of equal layers; {instead}"
+        )
+    alike = {"residual": model.residual != "reversible", "multi_token": model.multi_token == "none"}
+    for name in (name for name, is_so in alike.items() if not is_so):
+        raise UserError(
+            f"config.mesh.stage={stages}: config.model.{name}={getattr(model, name)!r} needs more "
+            f"of a stack than its output; {instead}"
+        )
+    for stack in record.stacks:
+        kinds = getattr(model, f"{stack}_pattern"), model.feed_forward_pattern
+        period, name = math.lcm(*map(len, kinds)), f"num_{stack}_layers"
+        check_groups(getattr(model, name), period, stages, f"config.model.{name}")
 
 
 def _row_parts(mesh: Mesh) -> int:
