@@ -8,7 +8,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-from jax._src import core  # which axes a vmap divides has no public name
+from jax._src import core  # the axes that a vmap divides have no public name
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.errors import UserError
@@ -27,9 +27,16 @@ def rows() -> tuple[str, ...]:
     return left(ROWS)
 
 
+def taken() -> tuple[str, ...]:
+    """Return the mesh axes that an enclosing vmap divides by itself; a `shard_map` inside it needs
+    them among its `axis_names`.
+    """
+    return tuple(core.get_axis_env().spmd_axis_names)
+
+
 def left(axes: Sequence[str]) -> tuple[str, ...]:
     """Return those of some mesh axes that no enclosing vmap divides by itself."""
-    return tuple(axis for axis in axes if axis not in core.get_axis_env().spmd_axis_names)
+    return tuple(axis for axis in axes if axis not in taken())
 
 
 def row_parts() -> int:

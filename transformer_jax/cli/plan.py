@@ -9,6 +9,8 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.config.convert import parse
 
+_MOST = 2**16  # devices of a search
+
 
 def main(argv: Sequence[str]) -> int:
     """Print the cost of a run, without training."""
@@ -27,7 +29,13 @@ def main(argv: Sequence[str]) -> int:
         "--noise-scale", type=float, metavar="TOKENS",
         help="as a run with training.noise_scale=True measured it: what it means for the batch",
     )  # fmt: skip
+    parser.add_argument(
+        "--search", type=int, metavar="DEVICES",
+        help="print the best meshes of so many H100s instead, by formulas",
+    )  # fmt: skip
     arguments, overrides = parser.read(argv)
+    if arguments.search is not None and not 1 <= arguments.search <= _MOST:
+        raise UserError(f"--search={arguments.search}: must be at least 1 and at most {_MOST:,}")
     for name in ("rate", "watts", "noise-scale"):
         value = getattr(arguments, name.replace("-", "_"))
         if value is not None and not 0 < value < math.inf:
@@ -35,6 +43,13 @@ def main(argv: Sequence[str]) -> int:
     if arguments.watts is not None and arguments.rate is None:
         raise UserError(f"--watts={arguments.watts:g}: the time is not known; give --rate too")
     experiment = parse(load_config(arguments.config, overrides))
+
+    if arguments.search is not None:
+        from transformer_jax.experiments.mesh_search import search
+
+        for line in search(experiment, arguments.search):
+            print(line, flush=True)
+        return 0
 
     import jax  # after the checks
 

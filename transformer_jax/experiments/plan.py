@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.base.errors import UserError
+from transformer_jax.base.shares import ROWS
 from transformer_jax.config import Experiment, ModelConfig, parts
 from transformer_jax.config.choices.layers import FEED_FORWARDS
 from transformer_jax.config.convert import from_json, own_parts, to_json
@@ -34,6 +35,7 @@ from transformer_jax.experiments.scaling import (
     predict,
 )
 from transformer_jax.models.build import build_for
+from transformer_jax.models.pipeline import bubble, microbatches
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.cost import (
@@ -163,9 +165,24 @@ def report(
         yield from (f"  {line}" for line in exchanged(mine.collectives))
     yield from _tpu_lines(experiment, libtpu, cost)
     if mine.collectives:
-        yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, held + kept)
+        idle = _idle(experiment, shape.rows)
+        if idle:
+            yield (
+                f"pipeline: {experiment.mesh.stage} stages, each of which waits for {idle:.1%} of "
+                "the time of a stack"
+            )
+        busy = per_step / (1 - idle)
+        yield from on_gpus(experiment, mine.peak_bytes, busy, mine.collectives, held + kept)
     else:
         yield from _gpu_lines(cost, whole)
+
+
+def _idle(experiment: Experiment, rows: int) -> float:
+    """Return the share of the time in which a stage waits, in batches of so many rows."""
+    shape = make_mesh(experiment.mesh).shape
+    parts = math.prod(shape[axis] for axis in ROWS) * experiment.training.accumulation_steps
+    stages = shape["stage"]
+    return bubble(stages, microbatches(rows // parts * stages, stages))
 
 
 def _of_noise(tokens: int, scale: float) -> Iterator[str]:

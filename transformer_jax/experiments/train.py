@@ -279,8 +279,8 @@ def _parameters(params: Any, frozen: Frozen | None) -> list[str]:
 
 
 def _devices(mesh) -> str:
-    kind = jax.devices()[0].device_kind
-    shown = (name for name, size in mesh.shape.items() if size > 1 or name in ("data", "fsdp", "tensor"))
+    kind, always = jax.devices()[0].device_kind, ("data", "fsdp", "tensor")
+    shown = (name for name, size in mesh.shape.items() if size > 1 or name in always)
     axes = " x ".join(f"{name} {mesh.shape[name]}" for name in shown)
     return (
         f"devices: {jax.device_count()} {kind} of {jax.process_count()} process(es); mesh {axes}; "

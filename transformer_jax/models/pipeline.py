@@ -65,14 +65,15 @@ def run(
         array = array.reshape(parts, -1, *array.shape[3:])
         return _placed(array, None, _OTHERS)
 
-    rows = jax.tree.map(divided, (x, given, jnp.arange(count, dtype=jnp.uint32)))
+    leaves, tree = jax.tree.flatten(given)
+    rows = jax.tree.map(divided, (x, leaves, jnp.arange(count, dtype=jnp.uint32)))
 
-    def stage(layers: Any, x: Array, given: Any, numbers: Array, busy: Array) -> Array:
-        given = jax.tree.map(
-            lambda a: a if jnp.issubdtype(a.dtype, jnp.inexact) else jnp.where(busy, a, 0), given
-        )
+    def stage(layers: Any, x: Array, leaves: list, numbers: Array, busy: Array) -> Array:
+        leaves = [
+            a if jnp.issubdtype(a.dtype, jnp.inexact) else jnp.where(busy, a, 0) for a in leaves
+        ]
         with numbered(numbers):
-            return group(layers, x, given)
+            return group(layers, x, jax.tree.unflatten(tree, leaves))
 
     def tick(came: Array, time: Array) -> tuple[Array, Array]:
         part = time - jnp.arange(stages)
@@ -87,8 +88,8 @@ def run(
     start = jnp.broadcast_to(rows[0][:1], (stages, *rows[0].shape[1:]))
     ticks = jnp.arange(parts + stages - 1)
     y = jax.lax.scan(tick, _placed(start, AXIS, _OTHERS), ticks)[1][stages - 1 :]
-    leaves = (jnp.arange(stages) == stages - 1).reshape(1, -1, *[1] * x.ndim)
-    y = jnp.where(leaves, y, jnp.zeros((), y.dtype)).sum(1)
+    last = (jnp.arange(stages) == stages - 1).reshape(1, -1, *[1] * x.ndim)
+    y = jnp.where(last, y, jnp.zeros((), y.dtype)).sum(1)
     y = y.reshape(stages, each, -1, *y.shape[2:]).swapaxes(1, 2)
     return y.reshape(count, *y.shape[3:])
 

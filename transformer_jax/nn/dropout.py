@@ -32,10 +32,13 @@ class Dropout(nn.Module):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def dropped(
-    x: Float[Array, "..."], words: UInt[Array, "2"], rate: float, rows: UInt[Array, "B"] | None = None
+    x: Float[Array, "..."],
+    words: UInt[Array, "2"],
+    rate: float,
+    rows: UInt[Array, "B"] | None = None,
 ) -> Float[Array, "..."]:
-    """Return x with elements dropped; `rows` as for `keep`. The backward pass computes their mask again rather than
-    reading it from memory.
+    """Return x with elements dropped; `rows` as for `keep`. The backward pass computes their mask
+    again rather than reading it from memory.
     """
     return jnp.where(keep(words, x.shape, rate, rows), x / (1 - rate), jnp.zeros_like(x))
 
@@ -52,7 +55,10 @@ dropped.defvjp(
 
 
 def keep(
-    words: UInt[Array, "2"], shape: tuple[int, ...], rate: float, rows: UInt[Array, "B"] | None = None
+    words: UInt[Array, "2"],
+    shape: tuple[int, ...],
+    rate: float,
+    rows: UInt[Array, "B"] | None = None,
 ) -> Bool[Array, "..."]:
     """Return a mask, True with probability 1 - rate, as a function of the key words and index: that
     in a whole batch, in which these are the numbers of the `rows` of the first axis.

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.arrays import Array, Float, Int
-from transformer_jax.base.shares import POSITIONS, rows as row_axes
+from transformer_jax.base.shares import POSITIONS, taken
+from transformer_jax.base.shares import rows as row_axes
 
 AXIS = "expert"
 _TURNS = 4  # in which a device's blocks are computed if all experts are chosen equally often
@@ -53,7 +54,7 @@ def through_others(
     mine = PartitionSpec(row_axes(), POSITIONS)
     mapped = jax.shard_map(
         here, in_specs=(PartitionSpec(AXIS), mine, mine), out_specs=mine,
-        axis_names={*row_axes(), *POSITIONS}, check_vma=False,
+        axis_names={*row_axes(), *POSITIONS, *taken()}, check_vma=False,
     )  # fmt: skip
     return mapped(maps, x, chosen)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size, at_least_float32, on_cpu
-from transformer_jax.base.shares import divides, joined, laid_out, on_each_device, parts_of
+from transformer_jax.base.shares import divides, joined, laid_out, on_each_device, parts_of, taken
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.expert_parallel import (
@@ -214,8 +214,8 @@ class _Layer(NamedTuple):
 
 
 def _through(
-    activation: Activation, dtype: jnp.dtype, layer: _Layer, rows: Float[Array, "M Q D"],
-    expert: Int[Array, "M"],
+    activation: Activation, dtype: jnp.dtype, place: Callable[[Array], Array], layer: _Layer,
+    rows: Float[Array, "M Q D"], expert: Int[Array, "M"],
 ) -> Float[Array, "M Q D"]:  # fmt: skip
     """Return the outputs of each block's expert."""
     hidden = mapped(rows, *layer.up, expert, dtype)
@@ -223,7 +223,7 @@ def _through(
         hidden = activation.function(hidden)
     else:
         hidden *= activation.function(mapped(rows, *layer.gate, expert, dtype))
-    return mapped(laid_out(hidden, None, None, "act_mlp"), *layer.down, expert, dtype)
+    return mapped(place(hidden), *layer.down, expert, dtype)
 
 
 def _gathered(
@@ -282,14 +282,21 @@ class Experts(nn.Module):
         chosen = jnp.where(real[..., None], chosen, first)
         maps = (self.up, self.gate, self.down)
         layer = _Layer(*(None if one is None else one.given() for one in maps))  # type: ignore
-        through = partial(_through, self.activation, self.dtype)
+        elsewhere = parts_of((AXIS,)) > 1 and divides(x.shape)
+
+        def place(hidden: Array) -> Array:
+            return hidden if in_part else laid_out(hidden, None, None, "act_mlp")
+
+        # A constraint in a shard_map in a vmap would name the latter's axes, which are its own.
+        in_part = elsewhere and bool(taken())
+        through = partial(_through, self.activation, self.dtype, place)
 
         def of_device(x: Array, chosen: Array) -> Array:
             rows = jnp.repeat(x.reshape(-1, x.shape[-1]), chosen.shape[-1], 0)
             y = _gathered(through, layer, rows, chosen.reshape(-1))
             return y.reshape(*chosen.shape, -1)
 
-        if parts_of((AXIS,)) > 1 and divides(x.shape):
+        if elsewhere:
             y = through_others(partial(_gathered, through), layer, x, chosen)
         else:
             y = joined(on_each_device(of_device, x, chosen, positions=1), x.shape[0], 1)

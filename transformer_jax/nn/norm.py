@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float, at_least_float32, runs_triton
+from transformer_jax.base.shares import taken
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.initializers import named, parameter
@@ -25,7 +26,6 @@ def standardised(x: Float[Array, "*B T D"], epsilon: float) -> Float[Array, "*B 
     return centred * jax.lax.rsqrt(variance + epsilon)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def normalised(
     x: Float[Array, "... D"],
     scale: Float[Array, "D"],
@@ -36,6 +36,12 @@ def normalised(
     """Return (x - mean) / sqrt(variance + epsilon) * scale, plus a bias if there is one, in the
     dtype of x. If not `centred`, the mean counts as 0.
     """
+    return _normalised(x, scale, bias, epsilon, centred, bool(taken()))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+def _normalised(x, scale, bias, epsilon: float, centred: bool, in_part: bool):
+    """Return what `normalised` does; `in_part`: for a part of what devices share, by a vmap."""
     wide = at_least_float32(x)
     if centred:
         normal = standardised(x, epsilon)
@@ -46,14 +52,14 @@ def normalised(
     return (normal if bias is None else normal + bias.reshape(one)).astype(x.dtype)
 
 
-def _forward(x, scale, bias, epsilon: float, centred: bool):
-    return normalised(x, scale, bias, epsilon, centred), (x, scale, bias)
+def _forward(x, scale, bias, *how):
+    return _normalised(x, scale, bias, *how), (x, scale, bias)
 
 
-def _backward(epsilon: float, centred: bool, given, gradient):
+def _backward(epsilon: float, centred: bool, in_part: bool, given, gradient):
     x, scale, bias = given
     gradients: Callable = _gradients
-    if runs_triton():
+    if runs_triton() and not in_part:
         from transformer_jax.nn import norm_kernel  # here: it takes 0.2 s, for GPUs alone
 
         if norm_kernel.fits(x):
@@ -78,7 +84,7 @@ def _gradients(x, scale, gradient, epsilon: float, centred: bool):
     return (root * dx).astype(x.dtype), (gradient * normal).sum(rows), gradient.sum(rows)
 
 
-normalised.defvjp(_forward, _backward)
+_normalised.defvjp(_forward, _backward)
 
 
 class LayerNorm(nn.Module):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.arrays import Array, Float, Int
-from transformer_jax.base.shares import parts_of
+from transformer_jax.base.shares import parts_of, taken
 from transformer_jax.nn.mixers import dense
 from transformer_jax.nn.view import View
 
@@ -73,6 +73,7 @@ class _How(NamedTuple):
     scale: float
     softcap: float | None
     parts: int  # devices in the ring
+    taken: tuple[str, ...]  # mesh axes of whoever calls: gradients are traced later
 
     def scores(self, q: Array, k: Array, queries: _Places, keys: _Places, tables: Tables) -> Array:
         """Return the scores of a block [B N T S], the least possible where a query may not look."""
@@ -120,7 +121,7 @@ def mix(
     fields = "order", "window", "dilation", "everywhere", "before", "bidirectional", "bias"
     kind = tuple((name, getattr(view, name)) for name in fields)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    how = _How(kind, scale, softcap, parts_of((AXIS,)))
+    how = _How(kind, scale, softcap, parts_of((AXIS,)), taken())
     places = (
         _Places(*of, jnp.arange(length))
         for length, of in (
@@ -178,14 +179,13 @@ def _on_ring(how: _How, function: Callable, wanted: Any) -> Callable:
         def places(of: _Places) -> _Places:
             return of.mapped(lambda _: "places", lambda _: "numbers")
 
-        q: Any = "queries"
-        k: Any = "keys"
-        v: Any = "values"
+        names: Any = "queries", "keys", "values"
+        q, k, v = names
         others = (q,) * len(queries.others)
         given = _Queries(q, places(queries.places), others), _Keys(k, v, places(keys.places))
         specs, out = jax.tree.map(_LIES.__getitem__, ((*given, ("tables",) * len(tables)), wanted))
         mapped = jax.shard_map(
-            here, in_specs=specs, out_specs=out, axis_names={AXIS}, check_vma=False
+            here, in_specs=specs, out_specs=out, axis_names={AXIS, *how.taken}, check_vma=False
         )
         return mapped(queries, keys, tables)
 

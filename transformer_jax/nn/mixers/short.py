@@ -17,7 +17,8 @@ from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.arrays import Array, Bool, Float
-from transformer_jax.base.shares import HEADS, parts_of, row_parts, rows as row_axes
+from transformer_jax.base.shares import HEADS, parts_of, row_parts
+from transformer_jax.base.shares import rows as row_axes
 
 LONGEST = 128  # queries or keys that fit a program's registers
 _LEAST = 16  # rows and columns of a matrix product there

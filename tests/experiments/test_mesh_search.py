@@ -1,0 +1,104 @@
+"""A search for meshes: what it predicts, against programs, and what it refuses."""
+
+import math
+from dataclasses import astuple
+
+import pytest
+
+from transformer_jax.base.errors import UserError
+from transformer_jax.cli.main import dispatch
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    Experiment,
+    MeshConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    TokenizerConfig,
+)
+from transformer_jax.experiments.accelerators import GPUS, Chip, Links
+from transformer_jax.experiments.mesh_search import found, known, meshes, search, shown
+
+EXPERIMENT = Experiment(
+    model=ModelConfig(
+        architecture="decoder", d_model=64, d_ff=128, num_heads=4, num_decoder_layers=4,
+        feed_forward_pattern=("dense", "experts"), num_experts=4,
+    ),
+    tokenizer=TokenizerConfig(vocab_size=320),
+    objective=ObjectiveConfig("language_model", window=16),
+    data=DataConfig(batching="pack", max_length=16, tokens_per_batch=512),
+    evaluation=EvaluationConfig(bleu_sentences=0),
+    checkpoint=CheckpointConfig(best_by="loss"),
+)  # fmt: skip
+CHIP = GPUS["H100 SXM"]
+
+
+@pytest.fixture(scope="module")
+def of():
+    return known(EXPERIMENT)
+
+
+def test_every_mesh_is_tried_once():
+    """As many as ways to share three factors of 2 among the axes."""
+    every = [*meshes(8)]
+    axes = len(astuple(MeshConfig()))
+    assert len({*every}) == len(every) == math.comb(3 + axes - 1, axes - 1)
+    assert {math.prod(astuple(mesh)) for mesh in every} == {8}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "possible"),
+    [
+        (MeshConfig(8), True),
+        (MeshConfig(1, 2, expert=4), True),
+        (MeshConfig(1, expert=8), False),  # of 4 experts
+        (MeshConfig(1, stage=2), True),
+        (MeshConfig(1, stage=4), False),  # layers repeat after 2
+        (MeshConfig(64), False),  # of 32 rows
+        (MeshConfig(1, context=32), False),  # of 16 positions
+    ],
+    ids=str,
+)
+def test_meshes_that_do_not_divide_the_experiment_are_left_out(mesh, possible, of):
+    assert (found(EXPERIMENT, of, mesh, CHIP) is not None) is possible
+
+
+def test_what_is_sent_follows_the_formulas(of):
+    """Of all gradients once; of layers to stages; to experts, a buffer for all choices to each."""
+    state = found(EXPERIMENT, of, MeshConfig(1), CHIP)
+    assert state.sent == {}
+    assert state.step.near == state.step.far == state.idle == 0
+    sent = found(EXPERIMENT, of, MeshConfig(4), CHIP).sent["gradients over data"].sent
+    half = found(EXPERIMENT, of, MeshConfig(2, 2), CHIP).sent["gradients over data"].sent
+    assert sent / (3 / 4) == pytest.approx(2 * half / (1 / 2))
+    vectors = 32 * 16 * 64 * 4  # bytes of all
+    experts = found(EXPERIMENT, of, MeshConfig(1, expert=4), CHIP).sent["positions over expert"]
+    choices = EXPERIMENT.model.experts_per_token
+    assert experts.sent == 4 * 3 * choices * vectors / 4 * 2
+    stages = found(EXPERIMENT, of, MeshConfig(1, stage=2), CHIP)
+    assert stages.sent["microbatches over stage"].sent == (2 + 4 / 2) * vectors
+    assert stages.idle == 1 / 9
+
+
+def test_the_best_are_first_and_do_fit(of):
+    """Slow links make meshes that send less better."""
+    lines = [*search(EXPERIMENT, 8)]
+    assert len(lines) == 6
+    times = [float(line.split(": ")[1].split(" ms")[0]) for line in lines[1:]]
+    assert times == sorted(times)
+    slow = Chip(80e9, 989e12, links=Links(8, 1e6, 1e6))
+    every = [one for mesh in meshes(8) if (one := found(EXPERIMENT, of, mesh, slow))]
+    best = min(every, key=lambda one: one.seconds)
+    total = {shown(one): sum(x.sent for x in one.sent.values()) for one in every}
+    assert total[shown(best)] == min(total.values())
+
+
+def test_no_mesh_is_an_error():
+    with pytest.raises(UserError, match=r"--search=1021: no mesh of 1021 devices divides 32 rows"):
+        next(search(EXPERIMENT, 1021))
+
+
+def test_a_wrong_number_of_devices_is_refused():
+    with pytest.raises(UserError, match=r"--search=0: must be at least 1"):
+        dispatch(["plan", "--config=wmt_big", "--search=0"])

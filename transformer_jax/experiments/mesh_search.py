@@ -1,0 +1,229 @@
+"""The best meshes for an experiment and a number of devices, by formulas, without compiling.
+
+Each mesh that divides the experiment is tried. Its communication follows from sizes alone (rings:
+arXiv:2310.01889; heads: arXiv:2309.14509; tensors: Megatron-LM, arXiv:1909.08053; shards: ZeRO,
+arXiv:1910.02054; stages: arXiv:1811.06965; experts: arXiv:2006.16668), and its time from the same
+roofline model as that of a compiled program.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import astuple, fields, replace
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+from jax.sharding import AbstractMesh
+
+from transformer_jax.base.errors import UserError
+from transformer_jax.base.shares import POSITIONS, ROWS
+from transformer_jax.config import Experiment, MeshConfig, ModelConfig
+from transformer_jax.config.choices.architectures import ARCHITECTURES
+from transformer_jax.data.codecs.pair import expected_sizes
+from transformer_jax.experiments.accelerators import GPUS, Chip
+from transformer_jax.experiments.collectives import Collective
+from transformer_jax.experiments.scaling import Step, gigabytes, predict
+from transformer_jax.models.pipeline import bubble, microbatches
+from transformer_jax.sharding.mesh import AXES, check_mesh
+from transformer_jax.sharding.rules import bytes_per_device
+from transformer_jax.training.cost import Sizes, longest_shape, step_cost, step_of
+
+_BEST = 5
+_WORD = {"float32": 4, "bfloat16": 2}  # bytes of an activation
+_FULL = 0.9  # of a device's memory: the rest is for the allocator and libraries
+
+
+class Found(NamedTuple):
+    """A mesh, and what it costs."""
+
+    mesh: MeshConfig
+    step: Step
+    idle: float  # share of the time in which a stage waits
+    memory: float  # bytes of a device
+    sent: dict[str, Collective]  # by what is sent
+
+    @property
+    def seconds(self) -> float:
+        """The time of a step, if communication does not overlap with computing."""
+        return self.step.computing + self.step.near + self.step.far
+
+
+class Known(NamedTuple):
+    """What is the same for all meshes."""
+
+    sizes: Sizes
+    state: object  # its shapes and logical axes
+    operations: float
+    activations: float  # bytes of a step on one device, besides the state
+    rows: int
+    length: int
+
+
+def known(experiment: Experiment) -> Known:
+    """Return what the costs of all meshes follow from."""
+    sizes, shape = expected_sizes(experiment), longest_shape(experiment)
+    parts = experiment.model, experiment.objective, experiment.optimizer, experiment.training
+    state = step_of(*parts, experiment.seed, sizes)[1]
+    cost = step_cost(experiment, sizes, shape)
+    held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(nn.unbox(state)))
+    length = max(shape.src_length, shape.tgt_length)
+    activations = max(cost.memory - held, 0)
+    return Known(sizes, state, cost.operations.products, activations, shape.rows, length)
+
+
+def meshes(devices: int) -> Iterator[MeshConfig]:
+    """Yield all meshes of so many devices."""
+    names = [field.name for field in fields(MeshConfig)]
+
+    def factors(left: int, axes: int) -> Iterator[tuple[int, ...]]:
+        if axes == 1:
+            yield (left,)
+            return
+        for size in (n for n in range(1, left + 1) if left % n == 0):
+            yield from ((size, *others) for others in factors(left // size, axes - 1))
+
+    for sizes in factors(devices, len(names)):
+        yield MeshConfig(**dict(zip(names, sizes, strict=True)))
+
+
+def found(experiment: Experiment, of: Known, mesh: MeshConfig, chip: Chip) -> Found | None:
+    """Return the cost of a mesh, or None if it does not divide the experiment."""
+    here = AbstractMesh(tuple(getattr(mesh, axis) for axis in AXES), AXES)
+    parts = math.prod(here.shape[axis] for axis in ROWS) * experiment.training.accumulation_steps
+    if of.rows % parts or of.length % math.prod(here.shape[axis] for axis in POSITIONS):
+        return None
+    data = replace(experiment.data, rows_divisible_by=parts)
+    try:
+        check_mesh(here, replace(experiment, mesh=mesh, data=data), of.sizes)  # type: ignore
+        held = bytes_per_device(of.state, here)  # type: ignore[arg-type]
+    except UserError:
+        return None
+    sent = exchanged(experiment.model, of, mesh)
+    rows = of.rows // parts * mesh.stage
+    idle = bubble(mesh.stage, microbatches(rows, mesh.stage))
+    operations = of.operations / math.prod(astuple(mesh)) / (1 - idle)
+    step = predict(operations, list(sent.values()), chip)
+    return Found(mesh, step, idle, held + of.activations / math.prod(astuple(mesh)), sent)
+
+
+def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Collective]:
+    """Return what each device sends in a step, by the axis and what it is for."""
+    word = _WORD.get(model.compute_dtype, 4)
+    stacks = ARCHITECTURES[model.architecture].stacks
+    layers = sum(getattr(model, f"num_{stack}_layers") for stack in stacks)
+    kinds = model.feed_forward_pattern
+    routed = layers * kinds.count("experts") // len(kinds)
+    params, experts = _parameters(of)
+    own = params / (mesh.tensor * mesh.stage)
+    own_experts = experts / (mesh.tensor * mesh.stage * mesh.expert)
+    # Positions of a device, of all layers: as many rows more in a stage as it has layers fewer.
+    here = of.rows * of.length / (math.prod(astuple(mesh)) / mesh.tensor)
+    vectors = here * model.d_model * word
+    keys = here * model.kv_heads * model.key_size * word
+    queries = here * model.num_heads * model.key_size * word
+    positions = mesh.context * mesh.ulysses
+    copies = mesh.data * positions
+    sent = {
+        "gradients over data": (
+            "data", copies,
+            2 * _rest(copies * mesh.expert) * own / mesh.fsdp
+            + 2 * _rest(copies) * own_experts / mesh.fsdp,
+        ),
+        "parameters and gradients over fsdp": (
+            "fsdp", mesh.fsdp, 3 * _rest(mesh.fsdp) * (own + own_experts)
+        ),
+        "parameters and gradients over stage": (
+            "stage", mesh.stage, 2 * _rest(mesh.stage) * (own + own_experts) / mesh.fsdp
+        ),
+        "microbatches over stage": (
+            "stage", mesh.stage,
+            (2 + 4 * _rest(mesh.stage)) * vectors * mesh.stage if mesh.stage > 1 else 0.0,
+        ),
+        "positions over expert": (
+            "expert", mesh.expert,
+            4 * (mesh.expert - 1) * model.experts_per_token * vectors * routed,
+        ),
+        "keys and values over context": (
+            "context", mesh.context, 6 * (mesh.context - 1) * keys * layers
+        ),
+        "heads over ulysses": (
+            "ulysses", mesh.ulysses,
+            2 * _rest(mesh.ulysses) * (2 * queries + 2 * keys) * layers,
+        ),
+        "activations over tensor": (
+            "tensor", mesh.tensor, 4 * 2 * _rest(mesh.tensor) * vectors * layers
+        ),
+    }  # fmt: skip
+    return {
+        what: Collective("", count, _span(mesh, axis, count), 1, size)
+        for what, (axis, count, size) in sent.items()
+        if count > 1 and size
+    }
+
+
+def _rest(count: int) -> float:
+    return (count - 1) / count
+
+
+def _span(mesh: MeshConfig, axis: str, count: int) -> int:
+    """Return how far the devices of a group are apart, as `Collective` does."""
+    stride = math.prod(getattr(mesh, inner) for inner in AXES[AXES.index(axis) + 1 :])
+    stride = stride if count == getattr(mesh, axis) else 1
+    return stride * (count - 1) + 1
+
+
+def _parameters(of: Known) -> tuple[float, float]:
+    """Return the bytes of parameters, but for those of experts, and of these."""
+    total = experts = 0.0
+    boxes = jax.tree.leaves(of.state.params, is_leaf=lambda x: hasattr(x, "names"))  # type: ignore
+    for box in boxes:
+        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(nn.unbox(box)))
+        total += size
+        experts += size * ("experts" in getattr(box, "names", ()))
+    return total - experts, experts
+
+
+def search(experiment: Experiment, devices: int, name: str = "H100 SXM") -> Iterator[str]:
+    """Yield lines about the best meshes of so many devices of a kind.
+
+    Raises:
+      UserError: if none divides the experiment.
+    """
+    chip, of = GPUS[name], known(experiment)
+    tried = (found(experiment, of, mesh, chip) for mesh in meshes(devices))
+    every = sorted((one for one in tried if one), key=lambda one: one.seconds)
+    if not every:
+        raise UserError(
+            f"--search={devices}: no mesh of {devices} devices divides {of.rows} rows of "
+            f"{of.length} positions and this model; choose fewer devices or a larger "
+            f"config.data.tokens_per_batch than {experiment.data.tokens_per_batch}"
+        )
+    fit = [one for one in every if one.memory <= _FULL * chip.memory]
+    yield (
+        f"{devices:,} x {name}: {len(every):,} meshes divide the experiment, {len(fit):,} of them "
+        f"fit in {gigabytes(chip.memory)}; the best by formulas, nothing compiled:"
+    )
+    if not fit:
+        least = min(every, key=lambda one: one.memory)
+        yield f"  none fits: {shown(least)} needs least, {gigabytes(least.memory)}"
+    for one in fit[:_BEST]:
+        yield f"  {shown(one)}: {_reasons(one)}"
+
+
+def shown(one: Found) -> str:
+    """Return the axes of a mesh as options of the command line."""
+    sizes = {axis: getattr(one.mesh, axis) for axis in AXES}
+    chosen = [f"{axis}={size}" for axis, size in sizes.items() if size > 1 or axis == "data"]
+    return " ".join(f"--config.mesh.{axis}" for axis in chosen)
+
+
+def _reasons(one: Found) -> str:
+    share, _ = one.step.efficiency
+    text = f"{1e3 * one.seconds:.3g} ms a step, {share * (1 - one.idle):.0%} of it computing"
+    text += f", {gigabytes(one.memory)} a device"
+    if one.idle:
+        text += f"; stages wait for {one.idle:.0%} of the time"
+    if one.sent:
+        what, most = max(one.sent.items(), key=lambda pair: pair[1].sent)
+        text += f"; most is sent for {what}, {gigabytes(most.sent)}"
+    return text
