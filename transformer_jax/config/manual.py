@@ -802,6 +802,8 @@ class DataConfig(Section):
     # and test, since the rows read may precede FIRST; wavs: a folder, or train.zip; tfds: split
     # names; generated data: only the split's own name. wavs: PART[GROUP:VALUE] is the files whose
     # group GROUP of label_pattern is VALUE, PART[GROUP:!VALUE] all others: train[speaker:!anna].
+    # text: PART[FIRST:LAST:STEP] is those rows of a part, from 0 and without LAST as in Python, and
+    # PART[!FIRST:LAST:STEP] all others: train[::20] to validate, and train[!::20] to train.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = value(("test",), may_change=True)
