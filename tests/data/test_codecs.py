@@ -45,6 +45,7 @@ NOT_ANY_TEXT = (
     "board",
     "residues",
     "nucleotides",
+    "notes",
 )  # they encode languages of their own
 TEXTS = [
     name
