@@ -46,6 +46,7 @@ NOT_ANY_TEXT = (
     "residues",
     "nucleotides",
     "notes",
+    "smiles",
 )  # they encode languages of their own
 TEXTS = [
     name

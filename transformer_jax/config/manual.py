@@ -664,6 +664,7 @@ class SideConfig(Section):
     # "classes": a line is one of the distinct lines of the training text;
     # "labels": a line is labels separated by spaces, all of which occur in the training text;
     # "values": a line is a number; "spans": a line is a span of the source side's line;
+    # "smiles": molecules in that notation, by its atoms, bonds and other signs;
     # "notes": a line is a piece of music, steps of a MIDI pitch for each voice, "74,70,65,58";
     # "fen": a line is a chess position, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
     # "board": the same as the side to move sees it: with Black to move, mirrored;
@@ -679,9 +680,9 @@ class SideConfig(Section):
     # number are "labels"; "coordinates": chains of points in space.
     codec: Literal[
         "subwords", "wordpiece", "words", "repeats", "trees", "bytes", "characters", "residues",
-        "nucleotides", "classes", "labels", "values", "spans", "notes", "fen", "board", "moves",
-        "huggingface", "patches", "tubelets", "latents", "series", "log_mel", "states", "actions",
-        "coordinates",
+        "nucleotides", "classes", "labels", "values", "spans", "smiles", "notes", "fen", "board",
+        "moves", "huggingface", "patches", "tubelets", "latents", "series", "log_mel", "states",
+        "actions", "coordinates",
     ] = "subwords"  # fmt: skip
 
 

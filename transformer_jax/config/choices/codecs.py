@@ -68,6 +68,7 @@ CODECS = {
     "labels": Codec(text=False, classes=True),
     "values": Codec(text=False),
     "spans": Codec(text=False),
+    "smiles": Codec(),
     "notes": Codec(),
     "fen": Codec(chess=True),
     "board": Codec(chess=True),

@@ -1,5 +1,5 @@
-"""Music as notes: a line is a piece, such as "74,70,65,58 75,70,-1,55": steps of equal duration with a
-MIDI pitch for each voice, and -1 where it is silent.
+"""Music as notes: a line is a piece, such as "74,70,65,58 75,70,-1,55": steps of equal duration
+with a MIDI pitch for each voice, and -1 where it is silent.
 
 A model reads one note after another, the voices of a step in their order (the serial form in which
 Huang et al. 2019, arXiv:1809.04281, score Bach's chorales), so its loss is per note.
