@@ -24,10 +24,9 @@ def get_config(variant: str = "simple"):
     split, _, recipe = variant.partition("-")
     recipe = recipe or "relative"
     if split not in SPLITS + CUTS or recipe not in RECIPES:
-        raise ValueError(
-            f"no variant {variant!r}; there are {', '.join(SPLITS + CUTS)}, each also with "
-            f"{', '.join(f'-{word}' for word in RECIPES)}"
-        )
+        names = ", ".join((*SPLITS, *CUTS))
+        others = " and ".join(f"{SPLITS[0]}-{word}" for word in RECIPES)
+        raise ValueError(f"no variant {variant!r}; there are {names}, {others}")
     c = door(Experiment())
     c.model.d_model, c.model.d_ff, c.model.num_heads = 64, 256, 4
     c.model.num_encoder_layers, c.model.num_decoder_layers = 3, 3

@@ -59,4 +59,4 @@ def test_its_configs_part_training_from_validation(tmp_path):
     data = data.__class__(**{**vars(data), "directory": str(tmp_path)})
     parts = [list(text_files.load(data, split)[1]) for split in ("train", "validation")]
     assert len(parts[1]) == 3
-    assert sorted(sum(parts, [])) == sorted(row.rstrip().split("\t")[1] for row in rows)
+    assert sorted([*parts[0], *parts[1]]) == sorted(row.rstrip().split("\t")[1] for row in rows)

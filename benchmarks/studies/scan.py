@@ -5,8 +5,9 @@
 reads what SCAN has of these: tasks_train_SPLIT.txt, lines such as "IN: jump twice OUT: I_JUMP
 I_JUMP" (https://github.com/brendenlake/SCAN), or SPLIT.train.tsv, plain or .gz, with a TAB between
 command and actions; and the official tests, where they are there under names with "test" in place
-of "train". It writes SPLIT.train.tsv and SPLIT.test.tsv, and two cuts that ask within the training commands
-what the official tests ask beyond them, so that choices need not be made by looking at these:
+of "train". It writes SPLIT.train.tsv and SPLIT.test.tsv, and two cuts that ask within the training
+commands what the official tests ask beyond them, so that no choice needs to be made by looking at
+these:
 
 length_15     trains on commands of `length` with at most 15 actions, and validates on the others,
               of up to 22. "walk around left twice" takes 16, and so is never seen alone, as "walk
