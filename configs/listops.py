@@ -21,7 +21,7 @@ masked-NAME      self-pre-training (Amos et al. 2023, arXiv:2310.02980): the sam
                  symbols of the 40,000 training texts, of which a tenth is masked, in as many
                  updates; it reads neither their values nor other texts
 pretrained-NAME  the task, from runs/listops-masked-NAME (`--config.init.source`); only the map to
-                 classes is new
+                 classes is new. With "rotary", seed 0, 50.5 % of the test
 """
 
 from transformer_jax.config import Experiment

@@ -770,6 +770,8 @@ def test_non_finite_numbers_are_rejected(text):
         ("mesh.tensor", 1, -2),
         ("mesh.context", 1, 0),
         ("mesh.ulysses", 1, 0),
+        ("mesh.expert", 1, 0),
+        ("mesh.stage", 1, 0),
         ("profile.steps", [], [3]),
         ("profile.steps", [1, 1], [0, 1]),
         ("profile.steps", [2, 3], [3, 2]),

@@ -59,7 +59,7 @@ from transformer_jax.training.state import init_state
 
 ROOT = Path(__file__).parents[2]
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "text": ("configs/shakespeare.py", {"checkpoint.every_steps": 100}),
+    "text": ("configs/shakespeare.py", {"checkpoint.every_steps": 250}),
     "translation": (
         "configs/variants.py",
         {"training.steps": 500, "training.ema_decay": None, "checkpoint.every_steps": 50},

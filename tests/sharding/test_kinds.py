@@ -1,6 +1,7 @@
 """Layers of every kind have the same loss and gradients on a mesh as on one device."""
 
 import dataclasses
+import math
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from tiny import (
 )
 
 from transformer_jax.config import MeshConfig, TrainingConfig
+from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.model import Keys
 from transformer_jax.sharding.mesh import make_mesh, place_whole
@@ -30,6 +32,10 @@ MARKS = {"luong": [], "lsh": [pytest.mark.thorough]}  # the others take minutes
 ROWS = MeshConfig(2, 2, 2)
 # The positions of a row on four devices, two of which have all of them for some of the heads.
 POSITIONS = MeshConfig(1, 1, 2, context=2, ulysses=2)
+# Experts on two devices, beside all other axes but one.
+EXPERTS = MeshConfig(1, 2, 1, context=2, expert=2)
+# Groups of layers on two devices.
+STAGES = MeshConfig(2, 1, 2, stage=2)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,30 @@ def test_gradients_of_divided_positions_equal_those_on_one_device(name):
     check(name, POSITIONS, 8, 8)
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "name", [name for name, config in KINDS.items() if "experts" in config.feed_forward_pattern]
+)
+def test_gradients_of_divided_experts_equal_those_on_one_device(name):
+    """The same where each device has a part of the experts."""
+    check(name, EXPERTS, 8, 8)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, config in KINDS.items()
+        if ARCHITECTURES[config.architecture].layered
+        and config.residual != "reversible" and config.multi_token == "none"
+    ],
+)  # fmt: skip
+def test_gradients_in_stages_equal_those_on_one_device(name):
+    """The same where each device has a part of each stack, of as many equal groups as needed."""
+    check(name, STAGES, 8, 8)
+
+
 def check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> None:
     """Compare the loss and its gradients on a mesh and on one device."""
     with jax.enable_x64(name in WIDE):
@@ -62,6 +92,18 @@ def _check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> Non
     config, dtype = KINDS[name], "float64" if name in WIDE else "float32"
     if config.num_kv_heads == 1:
         config = dataclasses.replace(config, num_kv_heads=2)
+    if mesh.expert > 1:
+        config = dataclasses.replace(config, num_experts=4)
+    if mesh.stage > 1:
+        config = dataclasses.replace(
+            config,
+            **{
+                f"num_{stack}_layers": mesh.stage * math.lcm(len(kinds), len(last))
+                for stack in ARCHITECTURES[config.architecture].stacks
+                for kinds in [getattr(config, f"{stack}_pattern")]
+                for last in [config.feed_forward_pattern]
+            },
+        )
     model = build(config, VOCAB, VOCAB, single=name in UNPACKED, dtype=dtype)
     params = jax.tree.map(lambda x: x.astype(dtype), jax.device_get(random_params(model)))
     keys = Keys(jax.random.key(0), jax.random.key(1))

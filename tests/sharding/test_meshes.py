@@ -211,12 +211,8 @@ def test_every_optimizer_equals_one_device(algorithm):
     # Lion's signs turn where a mean is nearly zero.
     np.testing.assert_allclose(losses, expected, rtol=1e-3 if algorithm == "lion" else 1e-4)
     assert losses[-1] < 0.95 * losses[0]
-    divided = {
-        axis
-        for leaf in jax.tree.leaves(state.opt_state)
-        if leaf.ndim
-        for axis in leaf.sharding.spec
-    }
+    specs = [leaf.sharding.spec for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim]
+    divided = {axis for spec in specs for axes in spec for axis in np.atleast_1d(axes)}
     assert {"fsdp", "tensor"} <= divided
 
 
@@ -236,6 +232,38 @@ def test_experts_equal_one_device():
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
     assert losses[-1] < 0.9 * losses[0]
     layers = (x.params["decoder"]["layer_0"]["feed_forward"] for x in (state, expected))
+    bias, of_one = (np.asarray(layer["router"]["load_bias"]) for layer in layers)
+    np.testing.assert_allclose(bias, of_one, rtol=0, atol=1e-6)  # steps are of 1e-3
+
+
+@pytest.mark.thorough
+def test_divided_experts_equal_one_device():
+    """With Muon, accumulation and the other axes; the loads are those of all devices."""
+    changes = HALF | {
+        "feed_forward_pattern": ("experts",), "num_experts": 4, "activation": "swiglu",
+        "shared_experts": 1, "dropout_rate": 0.0,
+    }  # fmt: skip
+    losses, state = run((1, 2, 2, 1, 1, 2), slices=2, algorithm="muon", **changes)
+    expected_losses, expected = run((1, 1, 1), algorithm="muon", **changes)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    assert losses[-1] < 0.95 * losses[0]
+    layers = (x.params["decoder"]["layer_0"]["feed_forward"] for x in (state, expected))
+    bias, of_one = (np.asarray(layer["router"]["load_bias"]) for layer in layers)
+    np.testing.assert_allclose(bias, of_one, rtol=0, atol=1e-6)  # steps are of 1e-3
+
+
+@pytest.mark.thorough
+def test_stages_equal_one_device():
+    """With Muon, accumulation and other axes, in groups of two kinds of layers."""
+    changes = HALF | {
+        "num_decoder_layers": 4, "feed_forward_pattern": ("dense", "experts"), "num_experts": 2,
+        "activation": "swiglu", "remat": "dots", "dropout_rate": 0.0,
+    }  # fmt: skip
+    losses, state = run((1, 2, 2, 1, 1, 1, 2), slices=2, algorithm="muon", **changes)
+    expected_losses, expected = run((1, 1, 1), algorithm="muon", **changes)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    assert losses[-1] < 0.9 * losses[0]
+    layers = (x.params["decoder"]["layer_3"]["feed_forward"] for x in (state, expected))
     bias, of_one = (np.asarray(layer["router"]["load_bias"]) for layer in layers)
     np.testing.assert_allclose(bias, of_one, rtol=0, atol=1e-6)  # steps are of 1e-3
 
@@ -335,7 +363,7 @@ def test_activations_are_sharded():
     with jax.set_mesh(mesh):
         text = step.lower(state, place_batch(BATCHES[0], mesh)).as_text()
     constraints = [line for line in text.splitlines() if "sharding_constraint" in line]
-    rows, positions = '{"data", "fsdp"}', '{"context", "ulysses"}'
+    rows, positions = '{"stage", "data", "fsdp", "expert"}', '{"context", "ulysses"}'
     for spec in (f"[{rows}, {positions}, {{}}]", f'[{rows}, {positions}, {{"tensor"}}]',
                  f'[{rows}, {{"context"}}, {{"tensor", "ulysses"}}, {{}}]'):  # fmt: skip
         assert any(spec in line for line in constraints), spec
@@ -474,7 +502,7 @@ def test_an_axis_needs_a_rule_or_no_name(monkeypatch):
         params = abstract_params.__wrapped__(build(config, VOCAB, VOCAB))
         return param_shardings(params, mesh_of(2, 2, 2))["encoder"]["final_norm"]["scale"].spec
 
-    assert placed("embed") == PartitionSpec("fsdp")
+    assert placed("embed") == PartitionSpec(("fsdp", "stage"))
     assert placed(None) == PartitionSpec(None)
     with pytest.raises(UserError, match=r"\['embedd'\] have no rule in RULES"):
         placed("embedd")

@@ -1,18 +1,35 @@
 """The devices' shares of a batch: of its rows, and of the positions of each row."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import flax.linen as nn
 import jax
+from jax._src import core  # which axes a vmap divides has no public name
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.errors import UserError
 
-ROWS = ("data", "fsdp")  # mesh axes that divide the rows of a batch
+ROWS = ("stage", "data", "fsdp", "expert")  # mesh axes that divide the rows of a batch
 POSITIONS = ("context", "ulysses")  # and the positions of a row
 HEADS = ("tensor", "ulysses")  # and heads, within attention
+
+
+# The numbers in a whole batch of the rows that are computed, if these are some of them.
+_NUMBERS: ContextVar[jax.Array | None] = ContextVar("numbers", default=None)
+
+
+def rows() -> tuple[str, ...]:
+    """Return the mesh axes that divide rows here: not those that a vmap divides by itself."""
+    return left(ROWS)
+
+
+def left(axes: Sequence[str]) -> tuple[str, ...]:
+    """Return those of some mesh axes that no enclosing vmap divides by itself."""
+    return tuple(axis for axis in axes if axis not in core.get_axis_env().spmd_axis_names)
 
 
 def row_parts() -> int:
@@ -21,9 +38,56 @@ def row_parts() -> int:
 
 
 def parts_of(axes: Sequence[str]) -> int:
-    """Return the number of devices along some axes of the current mesh, 1 for those it lacks."""
+    """Return the number of devices along some axes of the current mesh, 1 for those it lacks, and
+    for those that an enclosing vmap divides by itself.
+    """
     sizes = jax.sharding.get_abstract_mesh().shape
-    return math.prod(sizes.get(axis, 1) for axis in axes)
+    return math.prod(sizes.get(axis, 1) for axis in left(axes))
+
+
+@contextmanager
+def numbered(numbers: jax.Array) -> Iterator[None]:
+    """Compute some rows of a batch, which have these numbers in it, [rows]."""
+    before = _NUMBERS.set(numbers)
+    try:
+        yield
+    finally:
+        _NUMBERS.reset(before)
+
+
+def numbers_of(count: int) -> jax.Array | None:
+    """Return the numbers in a whole batch of the rows that are computed, if these are some of them;
+    of `count` rows, if each stands for several.
+    """
+    numbers = _NUMBERS.get()
+    if numbers is None or count == len(numbers):
+        return numbers
+    each, rest = divmod(count, len(numbers))
+    assert rest == 0, "each row of a batch stands for as many others"
+    inner = jax.numpy.arange(each, dtype=numbers.dtype)
+    return (numbers[:, None] * each + inner[None]).reshape(-1)
+
+
+def check_groups(count: int, period: int, stages: int, field: str) -> None:
+    """Check that layers, whose kinds repeat with a period, are equal groups for so many stages.
+
+    Raises:
+      UserError: if they are not; names the number of stages below that works, and of layers above.
+    """
+    if count % (stages * period) == 0:
+        return
+    least = stages * period
+    below = max((s for s in range(2, stages) if count % (s * period) == 0), default=1)
+    kinds = f" whose kinds repeat after {period}" if period > 1 else ""
+    raise UserError(
+        f"config.mesh.stage={stages}: {count} layers{kinds} ({field}) are not {stages} equal "
+        f"groups; choose config.mesh.stage={below}, or {-(-count // least) * least} layers"
+    )
+
+
+def divides(shape: Sequence[int]) -> bool:
+    """Return whether the current mesh divides so many rows and positions, [rows positions ...]."""
+    return shape[0] % row_parts() == 0 and shape[1] % parts_of(POSITIONS) == 0
 
 
 def laid_out(x: jax.Array, *names: str | None) -> jax.Array:
@@ -41,7 +105,11 @@ def laid_out(x: jax.Array, *names: str | None) -> jax.Array:
                 "devices of context x ulysses; choose lengths that are multiples of it, such as "
                 "those of data.batching='pack' with data.max_length, or a mesh without these axes"
             )
-    return nn.with_logical_constraint(x, names)
+    rules = [
+        (name, left(axes) if isinstance(axes, tuple) else axes)
+        for name, axes in nn.get_logical_axis_rules()
+    ]
+    return nn.with_logical_constraint(x, names, rules=rules)
 
 
 def on_each_device(function: Callable, *arrays: jax.Array, positions: int | None = None) -> Any:
@@ -50,11 +118,11 @@ def on_each_device(function: Callable, *arrays: jax.Array, positions: int | None
 
     This way no sum in it waits for other devices, which a loop's would do at every iteration.
     """
-    rows, lengths = _shares(arrays[0].shape, positions)
-    if rows * lengths == 1:  # the same without a loop's batch axis
+    parts, lengths = _shares(arrays[0].shape, positions)
+    if parts * lengths == 1:  # the same without a loop's batch axis
         return jax.tree.map(lambda x: x[None], function(*arrays))
-    axes = ROWS if lengths == 1 else (*ROWS, *POSITIONS)
-    shares = [_split(array, rows, lengths, positions) for array in arrays]
+    axes = rows() if lengths == 1 else (*rows(), *POSITIONS)
+    shares = [_split(array, parts, lengths, positions) for array in arrays]
     shares = [jax.lax.with_sharding_constraint(x, PartitionSpec(axes)) for x in shares]
     return jax.vmap(function, spmd_axis_name=axes)(*shares)
 

@@ -1658,6 +1658,12 @@ class MeshConfig(Section):
     # splits them too, except within attention, where it splits num_heads instead (DeepSpeed
     # Ulysses, arXiv:2309.14509)
     ulysses: int = value(1, may_change=True)
+    # splits the batch too; shards the experts of feed_forward_pattern="experts", to which positions
+    # are sent (arXiv:2006.16668)
+    expert: int = value(1, may_change=True)
+    # splits the batch too, and d_model of parameters and optimizer state; in a stack, each device
+    # applies some of them to the rows of all, in microbatches (GPipe, arXiv:1811.06965)
+    stage: int = value(1, may_change=True)
 
     def check_possible(self) -> None:
         check_mesh(self)

@@ -18,7 +18,6 @@ from jax.sharding import Mesh
 from transformer_jax.base import counting
 from transformer_jax.base.disk import DiskError, writing
 from transformer_jax.base.errors import UserError
-from transformer_jax.base.shares import POSITIONS
 from transformer_jax.config import Experiment, OptimizerConfig, parts
 from transformer_jax.config.convert import differences, own_parts
 from transformer_jax.data.batches.batching import BatchSource, Plan, items_of, shapes_from
@@ -281,7 +280,7 @@ def _parameters(params: Any, frozen: Frozen | None) -> list[str]:
 
 def _devices(mesh) -> str:
     kind = jax.devices()[0].device_kind
-    shown = (name for name, size in mesh.shape.items() if size > 1 or name not in POSITIONS)
+    shown = (name for name, size in mesh.shape.items() if size > 1 or name in ("data", "fsdp", "tensor"))
     axes = " x ".join(f"{name} {mesh.shape[name]}" for name in shown)
     return (
         f"devices: {jax.device_count()} {kind} of {jax.process_count()} process(es); mesh {axes}; "

@@ -1,5 +1,6 @@
 """A stack of layers, and the loop over them. Parameters are stored per layer with any loop."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -10,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
-from transformer_jax.base.shares import laid_out
+from transformer_jax.base.shares import check_groups, laid_out, parts_of
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
-from transformer_jax.models import reversible
+from transformer_jax.models import pipeline, reversible
 from transformer_jax.models.divided import Divided
 from transformer_jax.models.joint import Joint, LastJoint
 from transformer_jax.models.layers import Conformer, Layer, ParallelLayer
@@ -124,21 +125,23 @@ def kept(key: Array, rate: float) -> Array:
 
 
 def run(
-    stack: "Stack", layers: Sequence[Any], period: int, call: Callable, undo: Callable, x: Array
+    stack: "Stack", layers: Sequence[Any], period: int, calls: Callable, given: Any, x: Array
 ) -> Array:
-    """Return x after all layers; `call(layer, x, number)` applies one, and `undo`, if residual
-    parts can be undone, reverts it. Kinds repeat with the period.
+    """Return x after all layers. `calls(*given)` returns two functions: `call(layer, x, number)`
+    applies a layer, and `undo`, if residual parts can be undone, reverts it; `given` are arrays of
+    the rows of x. Kinds repeat with the period.
 
     The layers run as pure functions of their parameters, so that loop and rematerialisation are
-    JAX's own, and parameter names and dropout masks depend on neither.
+    JAX's own, and parameter names and dropout masks depend on neither; nor on the stages of a mesh.
     """
     if stack.is_initializing():
+        call, _ = calls(*given)
         for number, layer in enumerate(layers):
             x = call(layer, x, number)
         return x
     config, sharing = stack.config, stack.sharing
 
-    def body_of(layer: nn.Module, call: Callable = call) -> Body:
+    def body_of(layer: nn.Module, call: Callable) -> Body:
         alone, own = layer.clone(parent=None), layer.variables["params"]
 
         def body(x: Array, one: Application) -> Array:
@@ -170,17 +173,27 @@ def run(
         )
         for number, (layer, own) in enumerate(zip(layers, rngs, strict=True))
     ]
+    loop = pick(LOOPS, config.layer_loop, "config.model.layer_loop")
+
+    def group(layers: Sequence[Application], x: Array, given: Any) -> Array:
+        call, _ = calls(*given)
+        return loop([body_of(layer, call) for layer in kinds], x, layers)
+
+    kinds = layers[:period]
+    if pipeline.possible(x.shape[0]) and len(layers) > 1:
+        check_groups(len(layers), period, parts_of((pipeline.AXIS,)), "config.model")
+        return pipeline.run(group, applications, x, given)
     if config.residual == "reversible" and rngs[0]:  # else there is no backward pass
+        ways = calls(*given)
         forwards, backwards = (
             [
                 _alone(body_of(layer, way), one)
                 for layer, one in zip(layers, applications, strict=True)
             ]
-            for way in (call, undo)
+            for way in ways
         )
         return reversible.run(forwards, backwards, x, [one.params for one in applications])
-    loop = pick(LOOPS, config.layer_loop, "config.model.layer_loop")
-    return loop([body_of(layer) for layer in layers[:period]], x, applications)
+    return group(applications, x, given)
 
 
 def _alone(body: Body, one: Application) -> reversible.Step:
@@ -231,7 +244,40 @@ class Stack(nn.Module):
         """Return the output for whole sequences: encoding, or teacher forcing; under a condition
         of each row, if there is one.
         """
-        view = self.relative_positions(view)
+        calls = functools.partial(self._calls, self._scheme(x), train)
+        given = view, memory, cross_view, condition
+        x = self.residual.begin(x)
+        x = self.residual.end(run(self, self._applied(), self._period(), calls, given, x))
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def branched(
+        self, x: Float[Array, "B T D"], view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T D"]]:
+        """Return the output for whole sequences, and the input of the last layer."""
+        scheme, given = self._scheme(x), (view, None, None, None)
+
+        def calls(view: View, *others: None) -> tuple[Callable, Callable]:
+            view = scheme(view)
+
+            def call(layer: Layer, x: Array, number: Any) -> Array:
+                return layer(x, view, train, *others)
+
+            return call, call
+
+        *layers, last = self._applied()
+        x = self.residual.begin(x)
+        if layers:
+            x = run(self, layers, min(self._period(), len(layers)), calls, given, x)
+        trunk, x = x, run(self, [last], 1, calls, given, x)
+        x = self.residual.end(x)
+        return x if self.final_norm is None else self.final_norm(x), trunk
+
+    def _calls(
+        self, scheme: Callable[[View], View], train: bool, view: View, memory: Array | None,
+        cross_view: View | None, condition: Array | None,
+    ) -> tuple[Callable, Callable]:  # fmt: skip
+        """Return the functions that apply and revert a layer to rows with these views."""
+        view = scheme(view)
         places = view.q_pos, view.k_pos.shape[1]
         enter = self.sharing.enter(self.config, *places, self.num_layers)
 
@@ -241,26 +287,15 @@ class Stack(nn.Module):
         def undo(layer: Layer, x: Array, number: Any) -> Array:
             return layer.undo(x, view, train, memory, cross_view)
 
-        x = self.residual.begin(x)
-        x = self.residual.end(run(self, self._applied(), self._period(), call, undo, x))
-        return x if self.final_norm is None else self.final_norm(x)
+        return call, undo
 
-    def branched(
-        self, x: Float[Array, "B T D"], view: View, train: bool
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T D"]]:
-        """Return the output for whole sequences, and the input of the last layer."""
-        view = self.relative_positions(view)
-
-        def call(layer: Layer, x: Array, number: Any) -> Array:
-            return layer(x, view, train, None, None, None)
-
-        *layers, last = self._applied()
-        x = self.residual.begin(x)
-        if layers:
-            x = run(self, layers, min(self._period(), len(layers)), call, call, x)
-        trunk, x = x, run(self, [last], 1, call, call, x)
-        x = self.residual.end(x)
-        return x if self.final_norm is None else self.final_norm(x), trunk
+    def _scheme(self, x: Array) -> Callable[[View], View]:
+        """Return the relative positions, as a pure function where stages apply it."""
+        scheme = self.relative_positions
+        if self.is_initializing() or not pipeline.possible(x.shape[0]):
+            return scheme
+        variables = dict(scheme.variables)
+        return functools.partial(scheme.clone(parent=None).apply, variables)  # type: ignore
 
     def _period(self) -> int:
         """Return after how many layers both kinds of their parts repeat."""

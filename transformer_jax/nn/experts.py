@@ -7,6 +7,7 @@ are gathered into blocks of equal size, each for one expert, of which there are 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -15,10 +16,17 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size, at_least_float32, on_cpu
-from transformer_jax.base.shares import joined, laid_out, on_each_device
+from transformer_jax.base.shares import divides, joined, laid_out, on_each_device, parts_of
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
-from transformer_jax.nn.feedforward import ACTIVATIONS, FeedForward
+from transformer_jax.nn.expert_parallel import (
+    AXIS,
+    Through,
+    in_turns,
+    moved,
+    through_others,
+)
+from transformer_jax.nn.feedforward import ACTIVATIONS, Activation, FeedForward
 from transformer_jax.nn.initializers import each, named, parameter, xavier_uniform
 from transformer_jax.nn.linear import PRODUCT, Project, written
 from transformer_jax.nn.roles import INWARD, LOAD, OUTWARD, PLAIN, ROUTER, Role
@@ -37,48 +45,40 @@ class Blocks(NamedTuple):
     slot: Int[Array, "C"]  # of each choice
     choice: Int[Array, "S"]  # in each slot; an empty one has the number of choices
     expert: Int[Array, "M"]  # of each block
+    used: Int[Array, ""]  # blocks with choices, the first ones
 
 
-def shape_of(choices: Size, num_experts: int) -> tuple[Size, int]:
-    """Return the number of blocks and the slots of each."""
+def shape_of(choices: Size, num_experts: int, expected: int | None = None) -> tuple[Size, int]:
+    """Return the number of blocks and the slots of each, which suit `expected` choices if some are
+    of no expert.
+    """
     fixed = isinstance(choices, int)
     each = _CPU_EACH if on_cpu() else _EACH
-    size = max(choices // (each * num_experts), 1) if fixed else _SLOTS
+    size = max((expected or choices) // (each * num_experts), 1) if fixed else _SLOTS
     size += size > 1 and size % 2
     # Each expert's last block may lack up to size - 1 choices.
     count = (choices + num_experts * (size - 1)) // size
     return min(count, choices) if fixed else count, size
 
 
-def in_blocks(chosen: Int[Array, "C"], num_experts: int) -> Blocks:
-    """Return blocks for these choices; an expert's are in their order."""
+def in_blocks(chosen: Int[Array, "C"], num_experts: int, expected: int | None = None) -> Blocks:
+    """Return blocks for these choices; an expert's are in their order. A choice of `num_experts` is
+    in none, and its slot is beyond the last.
+    """
     choices = chosen.shape[0]
-    count, size = shape_of(choices, num_experts)
+    count, size = shape_of(choices, num_experts, expected)
     made = jax.nn.one_hot(chosen, num_experts, dtype=jnp.int32)
     before = jnp.take_along_axis(jnp.cumsum(made, 0) - made, chosen[:, None], 1)[:, 0]
     last = jnp.cumsum(-(-made.sum(0) // size))  # block of each expert, exclusive
     first = jnp.concatenate([jnp.zeros(1, last.dtype), last[:-1]])
     slot = first[chosen] * size + before
+    places = jnp.arange(choices, dtype=slot.dtype)
+    if expected is not None:
+        slot = jnp.where(chosen < num_experts, slot, count * size + places)
     empty = jnp.full((count * size,), choices, slot.dtype)
-    choice = empty.at[slot].set(jnp.arange(choices, dtype=slot.dtype), unique_indices=True)
+    choice = empty.at[slot].set(places, mode="drop", unique_indices=True)
     expert = jnp.searchsorted(last, jnp.arange(count), side="right")
-    return Blocks(slot, choice, jnp.minimum(expert, num_experts - 1))
-
-
-@jax.custom_vjp
-def moved(
-    rows: Float[Array, "R D"], there: Int[Array, "Q"], back: Int[Array, "R"]
-) -> Float[Array, "Q D"]:
-    """Return rows[there], and zeros where `there` is beyond the last row. `back` is its inverse,
-    by which the gradient is gathered too, rather than added up in no particular order.
-    """
-    return rows.at[there].get(mode="fill", fill_value=0)
-
-
-moved.defvjp(
-    lambda rows, there, back: (moved(rows, there, back), (there, back)),
-    lambda places, gradient: (moved(gradient, *reversed(places)), None, None),
-)
+    return Blocks(slot, choice, jnp.minimum(expert, num_experts - 1), last[-1])
 
 
 @jax.custom_vjp
@@ -141,9 +141,9 @@ class Router(nn.Module):
     ) -> tuple[Float[Array, "B T K"], Int[Array, "B T K"]]:
         """Return weights and numbers of the chosen experts; only `real` positions are tokens."""
         c = self.config
-        init = named(xavier_uniform(1), "embed", "experts", role=ROUTER)
+        init = named(xavier_uniform(1), "embed", "choices", role=ROUTER)
         kernel = parameter(self, "kernel", init, (c.d_model, c.num_experts))
-        zeros = named(nn.initializers.zeros, "experts", role=LOAD)
+        zeros = named(nn.initializers.zeros, "choices", role=LOAD)
         bias = parameter(self, LOAD_BIAS, zeros, (c.num_experts,))
         products = jnp.matmul(at_least_float32(x), kernel, precision="highest")
         scores = pick(EXPERT_SCORES, c.expert_scores, "config.model.expert_scores")(products)
@@ -188,14 +188,61 @@ class Maps(nn.Module):
         zeros = named(nn.initializers.zeros, "experts", self.names[1], role=plain)
         self.bias = parameter(self, "bias", zeros, shape[::2]) if self.use_bias else None
 
-    def __call__(self, x: Float[Array, "M Q I"], expert: Int[Array, "M"]) -> Float[Array, "M Q O"]:
-        """Map blocks of positions, each by an expert."""
-        y = checkpoint_name(multiplied(x.astype(self.dtype), self.kernels, expert), PRODUCT)
-        if self.bias is not None:  # taken by a product, whose gradient adds up in a fixed order
-            of = jax.nn.one_hot(expert, self.num_experts, dtype=self.bias.dtype)
-            bias = jnp.matmul(of, self.bias, precision="highest")
-            y = at_least_float32(y) + bias[:, None]
-        return y.astype(self.dtype)
+    def given(self) -> tuple[Array, Array | None]:
+        """Return the kernels and biases, each [X ...]."""
+        return self.kernels, self.bias
+
+
+def mapped(
+    x: Float[Array, "M Q I"], kernels: Float[Array, "X I O"], bias: Array | None,
+    expert: Int[Array, "M"], dtype: jnp.dtype,
+) -> Float[Array, "M Q O"]:  # fmt: skip
+    """Map blocks of positions, each by an expert."""
+    y = checkpoint_name(multiplied(x.astype(dtype), kernels, expert), PRODUCT)
+    if bias is not None:  # taken by a product, whose gradient adds up in a fixed order
+        of = jax.nn.one_hot(expert, len(bias), dtype=bias.dtype)
+        y = at_least_float32(y) + jnp.matmul(of, bias, precision="highest")[:, None]
+    return y.astype(dtype)
+
+
+class _Layer(NamedTuple):
+    """The maps of all experts; `gate` is None where the activation has none."""
+
+    up: tuple[Array, Array | None]
+    gate: tuple[Array, Array | None] | None
+    down: tuple[Array, Array | None]
+
+
+def _through(
+    activation: Activation, dtype: jnp.dtype, layer: _Layer, rows: Float[Array, "M Q D"],
+    expert: Int[Array, "M"],
+) -> Float[Array, "M Q D"]:  # fmt: skip
+    """Return the outputs of each block's expert."""
+    hidden = mapped(rows, *layer.up, expert, dtype)
+    if layer.gate is None:
+        hidden = activation.function(hidden)
+    else:
+        hidden *= activation.function(mapped(rows, *layer.gate, expert, dtype))
+    return mapped(laid_out(hidden, None, None, "act_mlp"), *layer.down, expert, dtype)
+
+
+def _gathered(
+    through: Through, layer: _Layer, rows: Float[Array, "C D"], chosen: Int[Array, "C"],
+    expected: int | None = None,
+) -> Float[Array, "C D"]:  # fmt: skip
+    """Return the outputs of the chosen experts, of which those in `layer` have the first numbers;
+    with `expected`, zeros for rows with the number of these, and work for the others alone.
+    """
+    own = len(layer.up[0])
+    blocks = in_blocks(chosen, own, expected)
+    shape = *shape_of(chosen.shape[0], own, expected), rows.shape[-1]
+    rows = moved(rows, blocks.choice, blocks.slot).reshape(shape)
+    if expected is None:
+        y = through(layer, rows, blocks.expert)
+    else:
+        some = expected // shape[1] + own  # blocks, if no expert is chosen more often than others
+        y = in_turns(through, layer, rows, blocks.expert, blocks.used, some)
+    return moved(y.reshape(-1, rows.shape[-1]), blocks.slot, blocks.choice)
 
 
 class Experts(nn.Module):
@@ -233,7 +280,20 @@ class Experts(nn.Module):
         # Padding takes the first ones, whatever it holds, so that it moves no other in its blocks.
         first = jnp.arange(chosen.shape[-1], dtype=chosen.dtype)[None, None]
         chosen = jnp.where(real[..., None], chosen, first)
-        y = joined(on_each_device(self._on_device, x, weights, chosen, positions=1), x.shape[0], 1)
+        maps = (self.up, self.gate, self.down)
+        layer = _Layer(*(None if one is None else one.given() for one in maps))  # type: ignore
+        through = partial(_through, self.activation, self.dtype)
+
+        def of_device(x: Array, chosen: Array) -> Array:
+            rows = jnp.repeat(x.reshape(-1, x.shape[-1]), chosen.shape[-1], 0)
+            y = _gathered(through, layer, rows, chosen.reshape(-1))
+            return y.reshape(*chosen.shape, -1)
+
+        if parts_of((AXIS,)) > 1 and divides(x.shape):
+            y = through_others(partial(_gathered, through), layer, x, chosen)
+        else:
+            y = joined(on_each_device(of_device, x, chosen, positions=1), x.shape[0], 1)
+        y = (weights[..., None] * y).sum(-2).astype(self.dtype)
         if self.shared is None:
             return y
         shared = self.shared(x, train)
@@ -241,19 +301,3 @@ class Experts(nn.Module):
             return y + shared
         gate = jax.nn.sigmoid(at_least_float32(self.shared_gate(x)))
         return y + (gate * shared).astype(y.dtype)
-
-    def _on_device(self, x: Array, weights: Array, chosen: Array) -> Array:
-        chosen = chosen.reshape(-1)
-        blocks = in_blocks(chosen, self.config.num_experts)
-        shape = *shape_of(chosen.shape[0], self.config.num_experts), x.shape[-1]
-        rows = jnp.repeat(x.reshape(-1, x.shape[-1]), weights.shape[-1], 0)
-        rows = moved(rows, blocks.choice, blocks.slot).reshape(shape)
-        hidden = self.up(rows, blocks.expert)
-        if self.gate is None:
-            hidden = self.activation.function(hidden)
-        else:
-            hidden *= self.activation.function(self.gate(rows, blocks.expert))
-        hidden = laid_out(hidden, None, None, "act_mlp")
-        y = self.down(hidden, blocks.expert).reshape(-1, x.shape[-1])
-        y = moved(y, blocks.slot, blocks.choice).reshape(*weights.shape, x.shape[-1])
-        return (weights[..., None] * y).sum(-2).astype(self.dtype)

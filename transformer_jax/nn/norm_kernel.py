@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.arrays import Array, Float
-from transformer_jax.base.shares import POSITIONS, ROWS, parts_of, row_parts
+from transformer_jax.base.shares import POSITIONS, parts_of, row_parts, rows
 
 WIDEST = 4096  # elements of a vector that fit a program's registers
 _PROGRAMS = 528  # four for each multiprocessor of an H100
@@ -43,13 +43,13 @@ def gradients(
     divided = parts_of(POSITIONS) > 1 and x.shape[1] % parts_of(POSITIONS) == 0
     if row_parts() == 1 and not divided:
         return on_device(x, scale, slopes)
-    axes = (*ROWS, *POSITIONS) if divided else ROWS
+    axes = (*rows(), *POSITIONS) if divided else rows()
 
     def on_each(x, scale, slopes):
         dx, *sums = on_device(x, scale, slopes)
         return dx, *(jax.lax.psum(one, axes) for one in sums)
 
-    own, whole = PartitionSpec(ROWS, POSITIONS if divided else None), PartitionSpec()
+    own, whole = PartitionSpec(rows(), POSITIONS if divided else None), PartitionSpec()
     specs = (own, whole, own), (own, whole, whole)
     return jax.shard_map(on_each, in_specs=specs[0], out_specs=specs[1], check_vma=False)(
         x, scale, slopes

@@ -11,12 +11,14 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.base.shares import POSITIONS, ROWS
-from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.base.shares import POSITIONS, ROWS, check_groups
+from transformer_jax.config import Experiment, MeshConfig, ModelConfig
+from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, SIZED
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
 AXES = (*ROWS, *POSITIONS, "tensor")
+_ROWS = " x ".join(ROWS)
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
@@ -66,11 +68,20 @@ def check_mesh(
     if data.rows_divisible_by % parts:
         raise UserError(
             f"config.data.rows_divisible_by={data.rows_divisible_by} is not a multiple of {parts}, "
-            f"the {_row_parts(mesh)} devices of config.mesh.data x fsdp times "
+            f"the {_row_parts(mesh)} devices of config.mesh.{_ROWS} times "
             f"config.training.accumulation_steps={slices}; "
             f"set it to {-(-data.rows_divisible_by // parts) * parts}"
         )
     _check_positions(mesh, experiment)
+    parts = mesh.shape["expert"]
+    if parts > 1 and "experts" not in experiment.model.feed_forward_pattern:
+        pattern = ",".join(experiment.model.feed_forward_pattern)
+        raise UserError(
+            f"config.mesh.expert={parts}: config.model.feed_forward_pattern={pattern} has no "
+            "experts; choose config.mesh.data, which divides the rows of a batch alone"
+        )
+    if mesh.shape["stage"] > 1:
+        _check_stages(mesh.shape["stage"], experiment.model)
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
@@ -102,14 +113,34 @@ def _check_positions(mesh: Mesh, experiment: Experiment) -> None:
         )
 
 
+def _check_stages(stages: int, model: ModelConfig) -> None:
+    """Check that the stacks of a model are equal groups of layers for so many stages."""
+    record, instead = ARCHITECTURES[model.architecture], "choose config.mesh.data"
+    if not record.layered:
+        raise UserError(
+            f"config.mesh.stage={stages}: config.model.architecture={model.architecture!r} has no "
+            f"stack of equal layers; {instead}"
+        )
+    alike = {"residual": model.residual != "reversible", "multi_token": model.multi_token == "none"}
+    for name in (name for name, is_so in alike.items() if not is_so):
+        raise UserError(
+            f"config.mesh.stage={stages}: config.model.{name}={getattr(model, name)!r} needs more "
+            f"of a stack than its output; {instead}"
+        )
+    for stack in record.stacks:
+        kinds = getattr(model, f"{stack}_pattern"), model.feed_forward_pattern
+        period, name = math.lcm(*map(len, kinds)), f"num_{stack}_layers"
+        check_groups(getattr(model, name), period, stages, f"config.model.{name}")
+
+
 def _row_parts(mesh: Mesh) -> int:
-    return mesh.shape["data"] * mesh.shape["fsdp"]
+    return math.prod(mesh.shape[axis] for axis in ROWS)
 
 
 def row_share(mesh: Mesh) -> tuple[int, int]:
     """Return (index, count): a batch has `count` equal shares of rows; this process reads `index`.
 
-    Processes whose devices do not differ along `data` and `fsdp` read the same rows.
+    Processes whose devices do not differ along ROWS read the same rows.
 
     Raises:
       UserError: if the rows of this process are not such a share.

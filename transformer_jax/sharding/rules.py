@@ -17,7 +17,7 @@ from transformer_jax.base.shares import HEADS, POSITIONS, ROWS
 RULES = (
     ("batch", ROWS),
     ("vocab", "tensor"),
-    ("embed", "fsdp"),
+    ("embed", ("fsdp", "stage")),
     ("heads", "tensor"),
     ("kv_heads", "tensor"),
     ("state_heads", "tensor"),
@@ -30,7 +30,7 @@ RULES = (
     ("gates", None),
     ("state", None),
     ("classes", None),
-    ("experts", None),
+    ("experts", "expert"),
     ("choices", None),
     ("mlp", "tensor"),
     ("layers", None),
@@ -53,6 +53,7 @@ SIZES = {
     "kv_heads": "model.num_kv_heads",
     "state_heads": "model.state_heads",
     "mlp": "model.d_ff",
+    "experts": "model.num_experts",
 }
 
 
@@ -71,12 +72,15 @@ def check_sizes(mesh: Mesh, sizes: Mapping[str, int], fields: Mapping[str, str] 
       UserError: if it does not; names both numbers.
     """
     for axis, size in sizes.items():
-        mesh_axis = dict(RULES)[axis]
-        parts = mesh.shape[mesh_axis] if isinstance(mesh_axis, str) else 1
+        rule = dict(RULES)[axis] or ()
+        axes = [x for x in ([rule] if isinstance(rule, str) else rule) if mesh.shape[x] > 1]
+        parts = math.prod(mesh.shape[x] for x in axes)
         if size % parts:
+            over = f"config.mesh.{' x '.join(axes)}"
             raise UserError(
                 f"config.{fields[axis]}: {size} cannot be divided among the {parts} devices of "
-                f"config.mesh.{mesh_axis}; choose a multiple of {parts}, or another mesh"
+                f"{over}; choose a multiple of {parts}, or {over}={math.gcd(size, parts)} and "
+                "config.mesh.data for the rest"
             )
 
 

@@ -17,7 +17,7 @@ from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec
 
 from transformer_jax.base.arrays import Array, Bool, Float
-from transformer_jax.base.shares import HEADS, ROWS, parts_of, row_parts
+from transformer_jax.base.shares import HEADS, parts_of, row_parts, rows as row_axes
 
 LONGEST = 128  # queries or keys that fit a program's registers
 _LEAST = 16  # rows and columns of a matrix product there
@@ -47,7 +47,7 @@ def attend_on_mesh(
     """Return what `attend` does, on each device for its own rows and heads."""
     if _parts() == (1, 1):
         return attend(q, k, v, mask, scale, interpret)
-    heads, rows = PartitionSpec(ROWS, None, HEADS), PartitionSpec(ROWS)
+    heads, rows = PartitionSpec(row_axes(), None, HEADS), PartitionSpec(row_axes())
     function = functools.partial(attend, scale=scale, interpret=interpret)
     specs = heads, heads, heads, rows
     return jax.shard_map(function, in_specs=specs, out_specs=heads, check_vma=False)(q, k, v, mask)

@@ -1,0 +1,70 @@
+"""SCAN: commands in a small language, written out as actions (Lake and Baroni 2018).
+
+python benchmarks/studies/scan.py SCAN --output=data/scan
+python train.py --config=configs/scan.py:simple
+python train.py --config=configs/scan.py:length
+python train.py --config=configs/scan.py:length_15-absolute
+python eval.py --workdir=runs/scan-length --split=validation
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.config.convert import door
+
+SPLITS = ("simple", "length", "addprim_jump", "addprim_turn_left", "template_around_right")
+CUTS = ("length_15", "addprim_look")
+RECIPES: dict = {
+    "relative": {"positions": "none", "relative_positions": "xlnet"},
+    "absolute": {},
+    "universal": {"layer_sharing": "universal"},
+}
+
+
+def get_config(variant: str = "simple"):
+    """Return the experiment of one of SPLITS or CUTS, alone or with - and one of RECIPES."""
+    split, _, recipe = variant.partition("-")
+    recipe = recipe or "relative"
+    if split not in SPLITS + CUTS or recipe not in RECIPES:
+        names = ", ".join((*SPLITS, *CUTS))
+        others = " and ".join(f"{SPLITS[0]}-{word}" for word in RECIPES)
+        raise ValueError(f"no variant {variant!r}; there are {names}, {others}")
+    c = door(Experiment())
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 64, 256, 4
+    c.model.num_encoder_layers, c.model.num_decoder_layers = 3, 3
+    c.model.layer_sharing = "all"
+    c.model.residual = "pre_norm"
+    for name, value in RECIPES[recipe].items():
+        setattr(c.model, name, value)
+    c.src.codec, c.tgt.codec = "words", "words"
+    c.tokenizer.vocab_size = 23  # four named pieces, 13 words and six actions
+    c.data.directory = "data/scan"
+    c.data.source_language, c.data.target_language = "command", "actions"
+    c.data.columns = ("source=1", "target=2")
+    if split in CUTS:
+        c.data.train, c.data.validation = (f"{split}.train.tsv",), (f"{split}.validation.tsv",)
+        c.data.test = c.data.validation
+    else:
+        c.data.train = (f"{split}.train.tsv[!::20]",)
+        c.data.validation = (f"{split}.train.tsv[::20]",)
+        c.data.test = (f"{split}.test.tsv",)
+    c.data.how_to_get = "benchmarks/studies/scan.py SCAN --output=data/scan"
+    c.data.max_length = 64
+    c.data.max_length_ratio = 64.0  # "jump around left thrice" is four words and 24 actions
+    c.data.tokens_per_batch = 1024
+    c.data.num_buckets = 2
+
+    c.optimizer.algorithm, c.optimizer.update_rms = "muon", 0.4
+    c.optimizer.schedule = "linear"
+    c.optimizer.learning_rate = 2e-3
+    c.optimizer.warmup_steps = 100
+    c.optimizer.clip_norm = 1.0
+    c.training.label_smoothing = 0.0
+    c.training.steps = 1500
+    c.training.ema_decay = 0.99
+    c.checkpoint.every_steps, c.evaluation.every_steps = 250, 250
+    c.checkpoint.keep_last = 1
+    c.checkpoint.best_by = "loss"
+    c.evaluation.bleu_sentences = 0
+    c.evaluation.checkpoint = "last"  # validation differs in kind from training: nothing is chosen
+    c.decoding.beam_size = 1
+    c.decoding.max_length_ratio, c.decoding.max_extra_length = 8.0, 8
+    return c
