@@ -16,6 +16,16 @@ RECIPES: dict = {
     "relative": {"positions": "none", "relative_positions": "xlnet"},
     "absolute": {},
     "universal": {"layer_sharing": "universal"},
+    "repeats": {
+        "positions": "none",
+        "relative_positions": "xlnet",
+        "d_model": 128,
+        "num_heads": 8,
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "layer_sharing": "none",
+        "tied_embeddings": "decoder",
+    },
 }
 
 
@@ -67,4 +77,14 @@ def get_config(variant: str = "simple"):
     c.evaluation.checkpoint = "last"  # validation differs in kind from training: nothing is chosen
     c.decoding.beam_size = 1
     c.decoding.max_length_ratio, c.decoding.max_extra_length = 8.0, 8
+    if recipe == "repeats":
+        c.tgt.codec = "repeats"
+        c.tokenizer.joint = False
+        c.tokenizer.vocab_size = 17  # of the commands
+        if split in CUTS:
+            c.data.train = (f"{split}.train.tsv[!::20]",)
+            c.data.validation = (f"{split}.train.tsv[::20]",)
+        c.optimizer.clip_norm = None
+        c.training.steps, c.training.ema_decay = 900, 0.998
+        c.checkpoint.every_steps = c.evaluation.every_steps = 300
     return c
