@@ -23,7 +23,10 @@ length_15              trains on at most 15 actions, and validates on 16 to 22
 addprim_look           the same as addprim_jump for "look"
 
 `-absolute` has the paper's positions, `-universal` these before each layer; else they are relative,
-as in Transformer-XL. The layers of a stack share their parameters, of which there are 0.13 M.
+as in Transformer-XL. The layers of a stack share their parameters, of which there are 0.13 M. In
+`-repeats` they do not, and there are more; actions that are repeated are written once, with a count
+(tgt.codec=repeats): 31 % on 394 commands of length_15 after 22 minutes of a part of a core, 94 % of
+those whose halves training has. With plain words these are 7 and 23 %.
 
 Published: LSTMs have 99.8 % on simple, 13.8 on length and 0.1 on addprim_jump (arXiv:1711.00350);
 relative positions reach 100 on length where training goes up to 26 actions (Csordas et al. 2021,
