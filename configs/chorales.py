@@ -33,6 +33,7 @@ def get_config(variant: str = "relative"):
     c.tgt.codec = "notes"
     c.data.directory = "data/chorales"
     c.data.target_language = "txt"
+    c.data.how_to_get = "write github.com/czhuang/JSB-Chorales-dataset as lines of S,A,T,B steps"
     c.data.train = ("train[!::20]",)
     c.data.validation = ("train[::20]",)
     c.data.test = ("validation",)

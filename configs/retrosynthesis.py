@@ -11,7 +11,7 @@ and 8 heads without the class, on the official test: of the five most probable a
 the right one first, 63.9 % among three, 69.8 % among all (Karpov et al. 2019, "A Transformer Model
 for Retrosynthesis", doi:10.1007/978-3-030-30493-5_78).
 
-Not trained here yet.
+Not trained here yet: see results/notes/retrosynthesis.md.
 """
 
 from transformer_jax.config import Experiment
