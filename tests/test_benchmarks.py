@@ -504,3 +504,26 @@ def test_words_of_residues_have_a_label_each():
                           1, False, 0.0)  # fmt: skip
     assert found["test"] == 100
     assert study.related(["MKTAYWLLGHA"], ["AAAA", "MKTAYWLLGHV"]) == {0}
+
+
+def test_notes_of_a_voice_are_held_until_the_pitch_changes():
+    """In the file of MIDI, too, whose times are differences."""
+    study = script("chorales")
+    music = "60,-1 60,50 62,50 62,50"
+    assert study.held(music) == [(0, 0, 2, 60), (0, 2, 2, 62), (1, 1, 3, 50)]
+    assert study.events(study.held(music), 0) == [
+        (0, True, 60), (240, False, 60), (240, True, 62), (480, False, 62)
+    ]  # fmt: skip
+    assert len(study.picture(music).axes[0].patches) == 3
+    mido = pytest.importorskip("mido")
+    tracks = study.midi(music, tempo=60).tracks
+    sent = [[(x.type, x.note, x.time) for x in track if not x.is_meta] for track in tracks]
+    assert sent[1] == [("note_on", 50, 120), ("note_off", 50, 360)]
+    assert mido.MidiFile(tracks=tracks, ticks_per_beat=480).length == 1.0  # a quarter note
+
+
+def test_right_answers_among_the_most_probable():
+    study = script("top_n")
+    places = study.ranks([["a", "a ", "b"], ["c", "d"], ["e"]], ["b", "c", "x"])
+    assert places == [1, 0, None]
+    assert [round(share, 1) for share, _, _ in study.shares(places, 3)] == [33.3, 66.7, 66.7]

@@ -45,6 +45,8 @@ NOT_ANY_TEXT = (
     "board",
     "residues",
     "nucleotides",
+    "notes",
+    "smiles",
 )  # they encode languages of their own
 TEXTS = [
     name

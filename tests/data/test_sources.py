@@ -13,7 +13,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.cli.lines import Input
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import sources
-from transformer_jax.data.sources import lines
+from transformer_jax.data.sources import lines, text_files
 from transformer_jax.data.sources.files import read_lines, read_parallel, read_text
 from transformer_jax.data.sources.lines import lines_of
 
@@ -313,3 +313,42 @@ def test_compressed_files_are_never_read_as_text(tmp_path, monkeypatch, kind, na
 def test_texts_that_only_begin_like_compressed_files_are_read(tmp_path, raw):
     (tmp_path / "x").write_bytes(raw)
     assert read_lines(tmp_path / "x") == [raw.decode().removesuffix("\n")]
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "lines"])
+def test_rows_of_a_part_can_be_chosen(tmp_path, name, monkeypatch):
+    """As slices of Python do, and all others with "!"; large files too, and messages name the row
+    of the file.
+    """
+    rows = [(f"s{i}", f"t{i}") for i in range(10)]
+    if name == "lines":
+        for ending, side in (("en", 0), ("de", 1)):
+            text = "".join(f"{row[side]}\n" for row in rows)
+            (tmp_path / f"lines.{ending}").write_text(text)
+    else:
+        (tmp_path / name).write_text("en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in rows))
+    for held in (2**26, 0):
+        monkeypatch.setattr(lines, "HELD", held)
+        for bounds, kept in (
+            (":3", rows[:3]), ("3:", rows[3:]), ("2:7", rows[2:7]), ("::4", rows[::4]),
+            ("1:9:3", rows[1:9:3]), (":", rows), ("8:100", rows[8:]),
+        ):  # fmt: skip
+            others = [row for row in rows if row not in kept]
+            for word, wanted in ((f"[{bounds}]", kept), (f"[!{bounds}]", others)):
+                config = corpus(tmp_path, train=(name + word,))
+                if not wanted:
+                    message = refusal(sources.load, config, "train")
+                    assert f"config.data.train='{name}[!:]': there are no such rows" in message
+                    continue
+                src, tgt = text_files.load(config, "train")
+                assert list(zip(src, tgt, strict=True)) == wanted
+                number = rows.index(wanted[-1]) + (1 if name == "lines" else 2)
+                ending = ".de" if name == "lines" else ""
+                place = text_files.place(config, "train", len(wanted), source=False)
+                assert place == f"{tmp_path / name}{ending}:{number}"
+
+
+def test_no_rows_of_documents_are_chosen(tmp_path):
+    (tmp_path / "x.txt").write_text("one\ntwo\n")
+    for part, message in (("x.txt[:1]", "a document is a whole file"), ("x.txt[::0]", "each 0th")):
+        assert message in refusal(text_files.documents, corpus(tmp_path, train=(part,)), "train")

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from transformer_jax.base.vocabulary import EOS, RESERVED
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs import characters, fen, subwords, utf8, wordpiece, words
+from transformer_jax.data.codecs import characters, fen, repeats, subwords, utf8, wordpiece, words
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, Codec, settled
 from transformer_jax.data.codecs.imported import Imported
 from transformer_jax.decoding.text.streaming import Parts, cut
@@ -48,6 +48,7 @@ MADE = {
     "characters": lambda: trained(characters),
     "WordPiece": lambda: trained(wordpiece, vocab_size=34),
     "words": lambda: trained(words, vocab_size=12),
+    "repeats": lambda: trained(repeats),
     "fen": fen.Fen,
 }
 codec_of = functools.cache(lambda name: MADE[name]())

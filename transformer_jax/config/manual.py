@@ -657,12 +657,15 @@ class SideConfig(Section):
     # "subwords": SentencePiece, see `tokenizer`; "wordpiece": words cut into the longest pieces, as
     # in BERT; "words": what spaces separate, which may be pieces made by another program;
     # "trees": linearised trees, "(NP XX )NP", whose pieces are the brackets of the training trees,
-    # and words by their numbers;
+    # and words by their numbers; "repeats": all words of the training text, of which a sequence
+    # that is repeated is written once, with its count: 3( a b ) for "a b a b a b";
     # "bytes" of UTF-8; "characters" of the training text; "residues": the letters of proteins, in
     # ESM's order; "nucleotides": those of DNA and RNA;
     # "classes": a line is one of the distinct lines of the training text;
     # "labels": a line is labels separated by spaces, all of which occur in the training text;
     # "values": a line is a number; "spans": a line is a span of the source side's line;
+    # "smiles": molecules in that notation, by its atoms, bonds and other signs;
+    # "notes": a line is a piece of music, steps of a MIDI pitch for each voice, "74,70,65,58";
     # "fen": a line is a chess position, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
     # "board": the same as the side to move sees it: with Black to move, mirrored;
     # "moves": a line is one or more of the 1,968 chess moves, "e2e4", separated by spaces;
@@ -676,10 +679,10 @@ class SideConfig(Section):
     # still to come; "actions": vectors of numbers from -1 to 1. Actions that are one of a finite
     # number are "labels"; "coordinates": chains of points in space.
     codec: Literal[
-        "subwords", "wordpiece", "words", "trees", "bytes", "characters", "residues",
-        "nucleotides", "classes", "labels", "values", "spans", "fen", "board", "moves",
-        "huggingface", "patches", "tubelets", "latents", "series", "log_mel", "states", "actions",
-        "coordinates",
+        "subwords", "wordpiece", "words", "repeats", "trees", "bytes", "characters", "residues",
+        "nucleotides", "classes", "labels", "values", "spans", "smiles", "notes", "fen", "board",
+        "moves", "huggingface", "patches", "tubelets", "latents", "series", "log_mel", "states",
+        "actions", "coordinates",
     ] = "subwords"  # fmt: skip
 
 
@@ -802,6 +805,8 @@ class DataConfig(Section):
     # and test, since the rows read may precede FIRST; wavs: a folder, or train.zip; tfds: split
     # names; generated data: only the split's own name. wavs: PART[GROUP:VALUE] is the files whose
     # group GROUP of label_pattern is VALUE, PART[GROUP:!VALUE] all others: train[speaker:!anna].
+    # text: PART[FIRST:LAST:STEP] is those rows of a part, from 0 and without LAST as in Python, and
+    # PART[!FIRST:LAST:STEP] all others: train[::20] to validate, and train[!::20] to train.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = value(("test",), may_change=True)

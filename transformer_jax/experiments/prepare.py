@@ -22,6 +22,8 @@ from transformer_jax.data.batches.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import classes, letters, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.latents import Latents
+from transformer_jax.data.codecs.notes import Notes
+from transformer_jax.data.codecs.notes import check as check_notes
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.objectives import Objective, noun_of, objective_named
@@ -91,6 +93,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         _check(data, train, held_out, lambda x, place: classes.check(said, x.tgt, place))
     if experiment.tgt.codec in LETTERS and experiment.objective.document != "file":
         _check(data, train, held_out, lambda x, place: letters.check(said, x.tgt, place))
+    if isinstance(said, Notes):
+        music = said
+        _check(data, train, held_out, lambda x, place: check_notes(music, x.tgt, place))
     if experiment.src.codec in LETTERS:
         asked = tokenizers.src
         _check(data, train, held_out, lambda x, place: letters.check(asked, x.src, place), True)

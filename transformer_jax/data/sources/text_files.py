@@ -7,6 +7,7 @@ from pathlib import Path
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
+from transformer_jax.data.sources.chosen import Chosen
 from transformer_jax.data.sources.files import names_in, read_parallel, read_text
 from transformer_jax.data.sources.lines import lines_of
 from transformer_jax.data.sources.rows import WHOLE, Column
@@ -27,7 +28,7 @@ def load(
         no text.
       DiskError: if the cache cannot be written.
     """
-    pairs = [_sides(config, split, part, one_sided, labels) for part in getattr(config, split)]
+    pairs = [_chosen(config, split, part, one_sided, labels) for part in getattr(config, split)]
     return joined([src for src, _ in pairs]), joined([tgt for _, tgt in pairs])
 
 
@@ -40,6 +41,11 @@ def documents(config: DataConfig, split: str) -> tuple[list[str], Sequence[str]]
     """
     texts: list[Sequence[str]] = []
     for part in getattr(config, split):
+        if Chosen.read(part, f"config.data.{split}").rows is not None:
+            raise UserError(
+                f"config.data.{split}={part!r}: a document is a whole file, of which no rows can "
+                "be chosen; name whole files, or choose config.objective.document='line'"
+            )
         table = _table(config, split, part, one_sided=True, whole=True)
         if table is None:
             texts.append([read_text(_find(config, split, f"{part}.{config.target_language}"))])
@@ -60,7 +66,9 @@ def conversations(config: DataConfig, split: str) -> tuple[list[str], Sequence[s
     if "source" in named:
         columns.insert(0, Column("source", named["source"]))
     texts: list[Sequence[str]] = []
-    for part in getattr(config, split):
+    for word in getattr(config, split):
+        chosen = Chosen.read(word, f"config.data.{split}")
+        part = chosen.name
         files = _files(config, split, part)
         plain = [name for name in files or [part] if not has_columns(str(name))]
         if plain:
@@ -69,7 +77,8 @@ def conversations(config: DataConfig, split: str) -> tuple[list[str], Sequence[s
                 f"rows; name files such as conversations.jsonl in {directory.absolute()}"
             )
         assert files is not None
-        texts += Table(files, columns, objects=True).texts()
+        rows = Table(files, columns, objects=True).texts()
+        texts += [chosen.of(side, f"config.data.{split}") for side in rows]
     return [], joined(texts)
 
 
@@ -77,11 +86,18 @@ def place(
     config: DataConfig, split: str, number: int, source: bool, whole_rows: bool = False
 ) -> str:
     """Return the file and line of one side of a pair, or of a text that is a whole row."""
-    for part in getattr(config, split) if config.source == "text" else ():
-        for numbers, named in _spans(config, split, part, source, whole_rows):
-            if number <= len(numbers):
-                return named(numbers[number - 1])
-            number -= len(numbers)
+    for word in getattr(config, split) if config.source == "text" else ():
+        chosen = Chosen.read(word, f"config.data.{split}")
+        spans = list(_spans(config, split, chosen.name, source, whole_rows))
+        rows = chosen.numbers(sum(len(numbers) for numbers, _ in spans))
+        if number > len(rows):
+            number -= len(rows)
+            continue
+        row = rows[number - 1]
+        for numbers, named in spans:
+            if row < len(numbers):
+                return named(numbers[row])
+            row -= len(numbers)
     return f"config.data.{split}={getattr(config, split)}: pair {number}"
 
 
@@ -98,6 +114,16 @@ def _spans(
     language = config.source_language if source else config.target_language
     path = _find(config, split, f"{part}.{language}")
     yield Span(range(1, len(lines_of(path)) + 1), lambda number: f"{path}:{number}")
+
+
+def _chosen(
+    config: DataConfig, split: str, part: str, one_sided: bool, labels: bool
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the texts of both sides of the rows of a part that are meant."""
+    field = f"config.data.{split}"
+    chosen = Chosen.read(part, field)
+    src, tgt = _sides(config, split, chosen.name, one_sided, labels)
+    return chosen.of(src, field), chosen.of(tgt, field)
 
 
 def _sides(
