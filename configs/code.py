@@ -13,12 +13,12 @@ plain   the same without, to see what gaps cost: scores are of texts as they are
 small   fim at 3 layers of width 128, for CPUs.
 plain_small  plain at that size.
 
-After 1,200 steps of small and plain_small, seed 0, validation has 1.722 and 1.714 bits a byte; after
-6,000 of small (`--config.training.steps=6000`, 22 core-minutes) 1.469. Then, of 1,000 lines taken
-out of the test's files, small writes back 11.7 % (9.9 to 13.8) from the 100 characters that precede
-and 11.4 % with the 100 that follow too; the commonest line after the same line is right for 9.1 %,
-between the same neighbours for 9.8 %. What follows does not help it yet: after 1,200 steps that was
-5.8 and 4.8 % of 500 (benchmarks/studies/infilling.py).
+After 1,200 steps of small and plain_small, seed 0, validation has 1.722 and 1.714 bits a byte;
+after 6,000 of small (`--config.training.steps=6000`, 22 core-minutes) 1.469. Then, of 1,000 lines
+taken out of the test's files, small writes back 11.7 % (9.9 to 13.8) from the 100 characters that
+precede and 11.4 % with the 100 that follow too; the commonest line after the same line is right for
+9.1 %, between the same neighbours for 9.8 %. What follows does not help it yet; after 1,200 steps
+the two were 5.8 and 4.8 % of 500 (benchmarks/studies/infilling.py).
 """
 
 from transformer_jax.config import Experiment

@@ -13,10 +13,11 @@ docs/recipes.md for CNN/DailyMail and XSum.
 encoder_decoder  reads the first 127 pieces of a document, and attends to them as it writes.
 decoder          one sequence of at most 160 pieces, which begins with the first 100 of a document.
 
-After 1,000 updates of `encoder_decoder`, best checkpoint by validation loss, seed 0, ROUGE-1, -2 and
--L of the 350 test functions of Python 3.11.7 are 21.9, 5.4 and 20.3 (1.6, 1.1 and 1.6 each way, 95
-%). The first line of a function (lead-1) has 18.8, 2.7 and 17.2, three lines (lead-3) 21.0, 4.1 and
-17.0, and the words in its name 12.8, 1.5 and 12.5. 5 minutes of a core. `decoder` has not been run.
+After 1,000 updates of `encoder_decoder`, best checkpoint by validation loss, seed 0, ROUGE-1, -2
+and -L of the 350 test functions of Python 3.11.7 are 21.9, 5.4 and 20.3 (1.6, 1.1 and 1.6 each way,
+95 %). The first line of a function (lead-1) has 18.8, 2.7 and 17.2, three lines (lead-3) 21.0, 4.1
+and 17.0, and the words in its name 12.8, 1.5 and 12.5. 5 minutes of a core. `decoder` has not been
+run.
 """
 
 from transformer_jax.config import Experiment
