@@ -11,7 +11,9 @@ reward model of these; `reinforced` goes on with the assistant's own answers, of
 that are right. See docs/text.md.
 
 33.6 % of the last answers of 1,000 test conversations are exact (seed 0), most refusals and digits,
-no sums; DPO on pairs of its own answers makes it worse, 30.0 %. See results/README.md.
+no sums; DPO on pairs of its own answers makes it worse, 30.0 %. With numbers below 30 and 1,500
+updates (`--config.data.max_number=30 --config.training.steps=1500`), 92.4 % are, and 245 of 316
+sums. See results/README.md.
 """
 
 from transformer_jax.config import Experiment
