@@ -27,7 +27,7 @@ Through = Callable[[Any, Float[Array, "M Q D"], Int[Array, "M"]], Float[Array, "
 
 
 def through_others(
-    layer: Callable[[Any, Array, Array, Array], Array],
+    layer: Callable[[Any, Array, Array, int], Array],
     maps: Any,
     x: Float[Array, "B T D"],
     chosen: Int[Array, "B T K"],

@@ -57,7 +57,7 @@ class Words(Listed):
         kept = (i for i in before_eos(ids) if i not in left_out)
         return " ".join(UNKNOWN if i == UNK else self._all[i] for i in kept)
 
-    def word_starts(self) -> np.ndarray:
+    def word_starts(self) -> np.ndarray | None:
         """See Codec."""
         return np.ones(self.size, bool)
 
