@@ -70,7 +70,8 @@ def conversations(config: DataConfig, split: str) -> tuple[list[str], Sequence[s
         chosen = Chosen.read(word, f"config.data.{split}")
         part = chosen.name
         files = _files(config, split, part)
-        plain = [name for name in map(str, files or [part]) if not has_columns(name)]
+        names = [str(file) for file in files] if files else [part]
+        plain = [name for name in names if not has_columns(name)]
         if plain:
             raise UserError(
                 f"config.data.{split}={part!r}: {plain[0]} has no columns, and conversations are "
