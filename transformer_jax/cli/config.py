@@ -53,19 +53,20 @@ def _check_known(name: str) -> None:
     """Check that there is a field of that name.
 
     Raises:
-      UserError: if not; names fields that are spelled alike, or else those that mention the word.
+      UserError: if not; names fields that are spelled alike, and those that mention a word alone.
     """
     try:
         kind_of(name)
     except UserError as error:
-        if "(" in str(error) or "is a group" in str(error):  # it names some
+        named = "there are" in str(error) or ("." in name and "did you mean" in str(error))
+        if named or "is a group" in str(error):
             raise
         word = re.escape(name.rpartition(".")[2].lower().rstrip("s"))
         paths = [path for path, text in _texts() if re.search(rf"\b{word}", text.lower())]
         if not paths:
             raise
-        named = ", ".join(paths[:_MENTIONED]) + ", ..." * (len(paths) > _MENTIONED)
-        raise UserError(f"{error}; the word occurs at {named}") from None
+        places = ", ".join(paths[:_MENTIONED]) + ", ..." * (len(paths) > _MENTIONED)
+        raise UserError(f"{error}; the word occurs at {places}") from None
 
 
 def _texts() -> Iterator[tuple[str, str]]:
