@@ -58,8 +58,9 @@ def _check_known(name: str) -> None:
     try:
         kind_of(name)
     except UserError as error:
-        named = "there are" in str(error) or ("." in name and "did you mean" in str(error))
-        if named or "is a group" in str(error):
+        alike = re.search(r"did you mean '(.*?)'", str(error))
+        same = alike and alike[1].rpartition(".")[2] == name
+        if same or (alike and "." in name) or re.search("there are|is a group", str(error)):
             raise
         word = re.escape(name.rpartition(".")[2].lower().rstrip("s"))
         paths = [path for path, text in _texts() if re.search(rf"\b{word}", text.lower())]
