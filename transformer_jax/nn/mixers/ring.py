@@ -85,7 +85,7 @@ class _How(NamedTuple):
         if self.softcap is not None:
             scores = self.softcap * jnp.tanh(scores / self.softcap)
         if view.bias is not None:
-            scores = scores + view.bias(view, q, k, self.scale)
+            scores += view.bias(view, q, k, self.scale).astype(scores.dtype)
         return jnp.where(view.mask(), scores, jnp.finfo(scores.dtype).min)
 
     @property
