@@ -246,7 +246,7 @@ def test_divided_experts_equal_one_device():
     losses, state = run((1, 2, 2, 1, 1, 2), slices=2, algorithm="muon", **changes)
     expected_losses, expected = run((1, 1, 1), algorithm="muon", **changes)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
-    assert losses[-1] < 0.95 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
     layers = (x.params["decoder"]["layer_0"]["feed_forward"] for x in (state, expected))
     bias, of_one = (np.asarray(layer["router"]["load_bias"]) for layer in layers)
     np.testing.assert_allclose(bias, of_one, rtol=0, atol=1e-6)  # steps are of 1e-3

@@ -19,6 +19,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.shares import POSITIONS, ROWS
 from transformer_jax.config import Experiment, MeshConfig, ModelConfig
 from transformer_jax.config.choices.architectures import ARCHITECTURES
+from transformer_jax.config.choices.layers import ROUTED
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.experiments.accelerators import GPUS, Chip
 from transformer_jax.experiments.collectives import Collective
@@ -112,7 +113,7 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     stacks = ARCHITECTURES[model.architecture].stacks
     layers = sum(getattr(model, f"num_{stack}_layers") for stack in stacks)
     kinds = model.feed_forward_pattern
-    routed = layers * kinds.count("experts") // len(kinds)
+    routed = layers * sum(kind in ROUTED for kind in kinds) // len(kinds)
     params, experts = _parameters(of)
     own = params / (mesh.tensor * mesh.stage)
     own_experts = experts / (mesh.tensor * mesh.stage * mesh.expert)

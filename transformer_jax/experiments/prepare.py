@@ -13,17 +13,15 @@ import numpy as np
 from transformer_jax.base.disk import cache_dir, user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig, Experiment
-from transformer_jax.config.choices.codecs import LETTERS
+from transformer_jax.config.choices.codecs import STRICT
 from transformer_jax.config.registry import pick
 from transformer_jax.data import sources
 from transformer_jax.data.batches import mixing
 from transformer_jax.data.batches.batching import PLANS, GroupPlan, Plan, filled, longer_side
 from transformer_jax.data.batches.blend import Blend, Several, members_of
-from transformer_jax.data.codecs import classes, letters, trees
-from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
+from transformer_jax.data.codecs import classes, trees
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, check, special_of
 from transformer_jax.data.codecs.latents import Latents
-from transformer_jax.data.codecs.notes import Notes
-from transformer_jax.data.codecs.notes import check as check_notes
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subword_dropout import Sampling
 from transformer_jax.data.objectives import Objective, noun_of, objective_named
@@ -91,14 +89,11 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt
     if "class" in watched.predicts:
         _check(data, train, held_out, lambda x, place: classes.check(said, x.tgt, place))
-    if experiment.tgt.codec in LETTERS and experiment.objective.document != "file":
-        _check(data, train, held_out, lambda x, place: letters.check(said, x.tgt, place))
-    if isinstance(said, Notes):
-        music = said
-        _check(data, train, held_out, lambda x, place: check_notes(music, x.tgt, place))
-    if experiment.src.codec in LETTERS:
+    if experiment.tgt.codec in STRICT and experiment.objective.document != "file":
+        _check(data, train, held_out, lambda x, place: check(said, x.tgt, place))
+    if experiment.src.codec in STRICT:
         asked = tokenizers.src
-        _check(data, train, held_out, lambda x, place: letters.check(asked, x.src, place), True)
+        _check(data, train, held_out, lambda x, place: check(asked, x.src, place), True)
     _check_dropped(experiment, tokenizers.src)
     sampling = None
     if data.subword_dropout:

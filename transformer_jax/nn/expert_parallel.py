@@ -47,8 +47,8 @@ def through_others(
         there, back = _places(to, parts)
         sent = moved(rows, back, there)
         numbers = jnp.full(back.shape, own, number.dtype).at[there].set(number)
-        got, numbers = (_exchanged(a, parts) for a in (sent, numbers))
-        y = _exchanged(layer(maps, got, numbers, len(rows)), parts)
+        got, numbers = map(_exchanged, (sent, numbers))
+        y = _exchanged(layer(maps, got, numbers, len(rows)))
         return moved(y, there, back).reshape(*chosen.shape, -1)
 
     mine = PartitionSpec(row_axes(), POSITIONS)
@@ -59,20 +59,27 @@ def through_others(
     return mapped(maps, x, chosen)
 
 
+def counted(chosen: Int[Array, "C"], kinds: int) -> tuple[Int[Array, "C"], Int[Array, "X"]]:
+    """Return how many earlier choices are the same as each, and how often each kind is chosen. A
+    choice that is none of them counts for none.
+    """
+    made = jax.nn.one_hot(chosen, kinds, dtype=jnp.int32)
+    before = jnp.take_along_axis(jnp.cumsum(made, 0) - made, chosen[:, None], 1)[:, 0]
+    return before, made.sum(0)
+
+
 def _places(to: Int[Array, "C"], parts: int) -> tuple[Int[Array, "C"], Int[Array, "S"]]:
     """Return the place of each choice among those for all devices, each of which has room for all,
     and the choice in each place, or their number.
     """
     count = len(to)
-    made = jax.nn.one_hot(to, parts, dtype=jnp.int32)
-    before = jnp.take_along_axis(jnp.cumsum(made, 0) - made, to[:, None], 1)[:, 0]
-    there = to * count + before
+    there = to * count + counted(to, parts)[0]
     places = jnp.arange(count, dtype=there.dtype)
     empty = jnp.full((parts * count,), count, there.dtype)
     return there, empty.at[there].set(places, unique_indices=True)
 
 
-def _exchanged(x: Float[Array, "S D"], parts: int) -> Float[Array, "S D"]:
+def _exchanged(x: Array) -> Array:
     """Send each device its part, and return what all have sent, in their order."""
     return jax.lax.all_to_all(x, AXIS, 0, 0, tiled=True)
 

@@ -22,6 +22,7 @@ from transformer_jax.config.registry import pick
 from transformer_jax.nn.expert_parallel import (
     AXIS,
     Through,
+    counted,
     in_turns,
     moved,
     through_others,
@@ -67,9 +68,8 @@ def in_blocks(chosen: Int[Array, "C"], num_experts: int, expected: int | None = 
     """
     choices = chosen.shape[0]
     count, size = shape_of(choices, num_experts, expected)
-    made = jax.nn.one_hot(chosen, num_experts, dtype=jnp.int32)
-    before = jnp.take_along_axis(jnp.cumsum(made, 0) - made, chosen[:, None], 1)[:, 0]
-    last = jnp.cumsum(-(-made.sum(0) // size))  # block of each expert, exclusive
+    before, times = counted(chosen, num_experts)
+    last = jnp.cumsum(-(-times // size))  # block of each expert, exclusive
     first = jnp.concatenate([jnp.zeros(1, last.dtype), last[:-1]])
     slot = first[chosen] * size + before
     places = jnp.arange(choices, dtype=slot.dtype)

@@ -15,6 +15,7 @@ from transformer_jax.base.shares import POSITIONS, ROWS, check_groups
 from transformer_jax.config import Experiment, MeshConfig, ModelConfig
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, SIZED
+from transformer_jax.config.choices.layers import ROUTED
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
 AXES = (*ROWS, *POSITIONS, "tensor")
@@ -74,7 +75,7 @@ def check_mesh(
         )
     _check_positions(mesh, experiment)
     parts = mesh.shape["expert"]
-    if parts > 1 and "experts" not in experiment.model.feed_forward_pattern:
+    if parts > 1 and {*ROUTED}.isdisjoint(experiment.model.feed_forward_pattern):
         pattern = ",".join(experiment.model.feed_forward_pattern)
         raise UserError(
             f"config.mesh.expert={parts}: config.model.feed_forward_pattern={pattern} has no "

@@ -24,7 +24,7 @@ class Codec(Record):
     trees: whether its pieces are the brackets of trees.
     chess: whether its texts are chess positions.
     tasks: the Hugging Face Hub's names of tasks of text, and those of the same with these values.
-    letters: whether its texts consist of the letters of a fixed alphabet.
+    strict: whether there are texts that it cannot encode, although no piece of them is unknown.
     parts: whether a text may be cut anywhere and its parts encoded apart; of imported tokenizers,
       some keep a part as it was, and each is tried.
     """
@@ -40,7 +40,7 @@ class Codec(Record):
     trees: bool = False
     chess: bool = False
     tasks: Mapping[str, str] = field(default_factory=dict)
-    letters: bool = False
+    strict: bool = False
     parts: bool = False
 
     @property
@@ -62,14 +62,14 @@ CODECS = {
     "trees": Codec(trees=True),
     "bytes": Codec(parts=True),
     "characters": Codec(parts=True),
-    "residues": Codec(letters=True),
-    "nucleotides": Codec(letters=True),
+    "residues": Codec(strict=True),
+    "nucleotides": Codec(strict=True),
     "classes": Codec(text=False, classes=True),
     "labels": Codec(text=False, classes=True),
     "values": Codec(text=False),
     "spans": Codec(text=False),
     "smiles": Codec(),
-    "notes": Codec(),
+    "notes": Codec(strict=True),
     "fen": Codec(chess=True),
     "board": Codec(chess=True),
     "moves": Codec(text=False, classes=True),
@@ -104,7 +104,7 @@ CODECS = {
 VECTORS = with_(CODECS, vectors=True)
 GRIDDED = tuple(word for word, codec in CODECS.items() if codec.axes)
 PICTURED = tuple(word for word, codec in CODECS.items() if "pixel_scale" in codec.reads)
-LETTERS = with_(CODECS, letters=True)
+STRICT = with_(CODECS, strict=True)
 PARTS = with_(CODECS, parts=True)
 SIZED = tuple(word for word, codec in CODECS.items() if codec.tokenizer)
 

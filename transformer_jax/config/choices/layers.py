@@ -7,7 +7,7 @@ from typing import Any
 from transformer_jax.config.bounds import ELEMENTS, check, default_unless, either
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.mixers import MIXERS, kinds_of
-from transformer_jax.config.choices.record import Need, Record, check_needs, check_read
+from transformer_jax.config.choices.record import Need, Record, check_needs, check_read, with_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +141,12 @@ class FeedForward(Record):
     """What is known about a feed-forward part.
 
     active: describes, for a model, which share of its parameters a piece passes through; None: all.
+    routed: whether each position is sent to some of several layers, among which `mesh.expert`
+      divides it.
     """
 
     active: Callable[[Any], str] | None = None
+    routed: bool = False
 
 
 FEED_FORWARDS = {
@@ -155,9 +158,11 @@ FEED_FORWARDS = {
         ),
         check=_check_experts,
         active=lambda model: f"{model.experts_per_token} of {model.num_experts} experts",
+        routed=True,
     ),
     "none": FeedForward(check=_check_no_feed_forward),
 }  # fmt: skip
+ROUTED = with_(FEED_FORWARDS, routed=True)
 
 
 def _check_multi_token(model: Any, field: str) -> None:

@@ -153,6 +153,19 @@ class VectorCodec:
         """See Codec."""
 
 
+def check(codec: Codec, texts: Sequence[str], place: Callable[[int], str]) -> None:
+    """Check that a codec can encode texts; `place` gives a text's location.
+
+    Raises:
+      UserError: if not.
+    """
+    for number, text in enumerate(texts, 1):
+        try:
+            codec.encode([text])
+        except UserError as error:
+            raise UserError(f"{place(number)}: {error}") from None
+
+
 def as_array(given: Any, name: str) -> np.ndarray:
     """Return an array of what is given for prediction; `name` is for messages.
 

@@ -8,7 +8,6 @@ from transformer_jax.base.vocabulary import RESERVED
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import (
     SPELLED,
-    Codec,
     Kind,
     before_eos,
     framed,
@@ -97,23 +96,6 @@ class Nucleotides(Letters):
     alphabet = "ACGTUNRYSWKMBDHV.-"
     noun = "base"
     remedy = "write N for one that is unknown"
-
-
-def check(codec: Codec, texts: Sequence[str], place: Callable[[int], str]) -> None:
-    """Check that texts consist of the codec's letters; `place` gives a text's location.
-
-    Raises:
-      UserError: if not.
-    """
-    if not isinstance(codec, Letters):
-        return
-    known = {*codec.alphabet, *codec.alphabet.lower(), " "}
-    for number, text in enumerate(texts, 1):
-        if {*text} - known:
-            try:
-                codec.encode([text])
-            except UserError as error:
-                raise UserError(f"{place(number)}: {error}") from None
 
 
 def _train(codec: type[Letters]) -> Callable[..., Letters]:

@@ -6,7 +6,7 @@ Huang et al. 2019, arXiv:1809.04281, score Bach's chorales), so its loss is per 
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -47,7 +47,10 @@ class Notes(Listed):
         encoded = []
         for text in texts:
             if problem := fault(text, self.voices):
-                raise UserError(f"notes {_shown(text)}: {problem}")
+                raise UserError(
+                    f"{problem}; write a pitch for each voice, with commas between, and a space "
+                    "between steps, as in 74,70,65,58 75,70,-1,55"
+                )
             notes = text.replace(",", " ").split()
             encoded.append(framed([self._ids[str(int(x))] for x in notes], bos, eos))
         return encoded
@@ -100,24 +103,6 @@ def fault(text: str, voices: int) -> str | None:
                     f"step {number}, {step!r}: {note!r} is neither a MIDI pitch, 0 to 127, nor -1"
                 )
     return None
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:40]}...")
-
-
-def check(codec: Notes, texts: Sequence[str], place: Callable[[int], str]) -> None:
-    """Check that texts are music for a codec; `place` gives a text's location.
-
-    Raises:
-      UserError: if one is not.
-    """
-    for number, text in enumerate(texts, 1):
-        if problem := fault(text, codec.voices):
-            raise UserError(
-                f"{place(number)}: {problem}; write a pitch for each voice, with commas between, "
-                "and a space between steps, as in 74,70,65,58 75,70,-1,55"
-            )
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Notes:
