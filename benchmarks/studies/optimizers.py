@@ -27,8 +27,6 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,25 +37,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jax
 import tables
+import trials
 from scipy import stats
 
 from transformer_jax.base.disk import write_text
-from transformer_jax.cli.arguments import load_config
-from transformer_jax.config import Experiment
-from transformer_jax.config.convert import parse
 from transformer_jax.data.batches.batching import BatchSource
 from transformer_jax.data.sources import files
 from transformer_jax.experiments.prepare import prepare
 from transformer_jax.models.build import build_for, roles_of
 from transformer_jax.plots.picture import save
-from transformer_jax.runs.workdir import WorkDir, read_rows
+from transformer_jax.runs.workdir import WorkDir
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.cost import state_bytes
 from transformer_jax.training.optimizer import averaged, make_optimizer
 from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.state import init_state
 
-ROOT = Path(__file__).parents[2]
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "text": ("configs/shakespeare.py", {"checkpoint.every_steps": 250}),
     "translation": (
@@ -96,42 +91,15 @@ def overrides(task: str, word: str, rate: float, seed: int, data: str) -> dict[s
     return fields | {path: steps if value == "steps" else value for path, value in own.items()}
 
 
-def experiment_of(task: str, fields: dict[str, Any]) -> Experiment:
-    """Return the experiment with these fields."""
-    texts = [(path, str(value)) for path, value in fields.items()]
-    return parse(load_config(str(ROOT / TASKS[task][0]), texts))
-
-
 def place_of(directory: Path, task: str, word: str, rate: float, seed: int) -> Path:
     """Return the work directory of a run."""
     return directory / "runs" / task / f"{word},{rate:.3g},{seed}"
 
 
-def losses(place: Path) -> list[tuple[int, float]]:
-    """Return the updates and losses of all validations; a loss that is no number is infinite."""
-    rows = [row for row in read_rows(WorkDir(place).metrics) if "validation_loss" in row]
-    return [(row["step"], float(row["validation_loss"] or "inf")) for row in rows]
-
-
 def run(directory: Path, task: str, word: str, rate: float, seed: int, data: str) -> float:
-    """Train one run, or what is left of it, and return its last loss; infinite if it diverged."""
-    place = place_of(directory, task, word, rate, seed)
+    """Train one run, or what is left of it, and return its last loss."""
     fields = overrides(task, word, rate, seed, data)
-    last = experiment_of(task, fields).training.steps
-    if losses(place)[-1:] and losses(place)[-1][0] == last:
-        return losses(place)[-1][1]
-    command = [sys.executable, str(ROOT / "train.py"), f"--config={ROOT / TASKS[task][0]}",
-               f"--workdir={place}"]  # fmt: skip
-    command += [f"--config.{path}={value}" for path, value in fields.items()]
-    began = time.monotonic()
-    code = subprocess.run(command, capture_output=True, check=False).returncode
-    if code not in (0, 70):  # 70: diverged
-        raise SystemExit(f"{place}: exit code {code}; see its train.log, and run this again")
-    loss = losses(place)[-1][1] if code == 0 else float("inf")
-    minutes = (time.monotonic() - began) / 60
-    print(json.dumps({"run": place.name, "loss": round(loss, 4), "minutes": round(minutes, 2)}),
-          flush=True)  # fmt: skip
-    return loss
+    return trials.run(TASKS[task][0], fields, place_of(directory, task, word, rate, seed))
 
 
 def rates(word: str, tried: dict[float, float]) -> list[float]:
@@ -163,7 +131,7 @@ def speed(task: str, data: str, rounds: int = 5, updates: int = 20) -> None:
     """Print seconds per update, the median of alternating rounds, and the bytes of state."""
     runs, seconds = {}, {}
     for word, (rate, _) in OPTIMIZERS.items():
-        experiment = experiment_of(task, overrides(task, word, rate, 0, data))
+        experiment = trials.experiment_of(TASKS[task][0], overrides(task, word, rate, 0, data))
         prepared = prepare(experiment, WorkDir(Path("no work directory")))
         sizes = prepared.tokenizers.sizes
         model, mesh = build_for(experiment, *sizes), make_mesh(experiment.mesh)
@@ -199,19 +167,19 @@ def collect(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield a row for each optimizer of each task: its trials, and the curves of its best rate."""
     for task in TASKS:
         for word in OPTIMIZERS:
-            trials, curves = {}, {}
+            tried, curves = {}, {}
             for place in sorted((directory / "runs" / task).glob(f"{word},*")):
                 _, rate, seed = place.name.split(",")
-                curve = losses(place)
+                curve = trials.losses(place)
                 if not curve:
                     continue
                 curves[rate, int(seed)] = curve
                 if int(seed) == SEEDS[0]:
-                    trials[rate] = curve[-1][1]
-            if trials:
-                best = min(trials, key=trials.__getitem__)
+                    tried[rate] = curve[-1][1]
+            if tried:
+                best = min(tried, key=tried.__getitem__)
                 seeds = {s: curves[best, s] for s in SEEDS if (best, s) in curves}
-                yield {"task": task, "optimizer": word, "trials": trials, "rate": best,
+                yield {"task": task, "optimizer": word, "trials": tried, "rate": best,
                        "curves": seeds, "losses": [c[-1][1] for c in seeds.values()]}  # fmt: skip
 
 
