@@ -9,7 +9,7 @@
 `width`: the character model of configs/shakespeare.py with 2 layers, 64 to 512 wide; `depth`: the
 same, 64 wide, with 2 to 16 layers; `translation`: an encoder-decoder of 1 + 1 layers, the base of
 configs/variants.py, 64 to 256 wide. Heads are 32 wide and feed-forward layers 4 times the width (2
-in translation). Adam without clipping or weight decay, warm-up and then linear decay to 0.
+in translation). Adam without clipping or weight decay, in bfloat16; warm-up, then linear decay.
 
 The rule: rates are a start times powers of two. Beginning at the best rate of the size before, or
 at the start, the walk goes on with seed 0 until the best rate has a worse one on both sides; seed 1
@@ -41,7 +41,7 @@ COMMON = {
     "optimizer.algorithm": "adam", "optimizer.schedule": "linear", "optimizer.warmup_steps": 50,
     "optimizer.clip_norm": None, "optimizer.weight_decay": 0.0, "optimizer.b2": 0.98,
     "checkpoint.keep_last": 1, "checkpoint.best_by": "loss", "evaluation.bleu_sentences": 0,
-    "training.ema_decay": None, "model.residual": "pre_norm",
+    "training.ema_decay": None, "model.residual": "pre_norm", "model.compute_dtype": "bfloat16",
 }  # fmt: skip
 SEEDS = (0, 1)
 _GRID = "#d9d9d9"
@@ -72,6 +72,7 @@ class Family(NamedTuple):
                    "model.d_ff": self.feed_forward * width}  # fmt: skip
         layers = dict.fromkeys(self.layers, size) if self.deep else self.layers
         fields |= {f"model.{name}": number for name, number in layers.items()}
+        fields |= {"model.layer_loop": "scan"} if self.deep else {}  # one layer is compiled
         return fields | {"training.steps": self.steps, "checkpoint.every_steps": self.steps,
                          "evaluation.every_steps": self.steps}  # fmt: skip
 

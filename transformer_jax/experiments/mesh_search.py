@@ -7,9 +7,10 @@ roofline model as that of a compiled program.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -28,6 +29,7 @@ from transformer_jax.models.pipeline import bubble, microbatches
 from transformer_jax.sharding.mesh import AXES, check_mesh
 from transformer_jax.sharding.rules import bytes_per_device
 from transformer_jax.training.cost import Sizes, longest_shape, step_cost, step_of
+from transformer_jax.training.state import TrainState
 
 _BEST = 5
 _WORD = {"float32": 4, "bfloat16": 2}  # bytes of an activation
@@ -53,7 +55,9 @@ class Known(NamedTuple):
     """What is the same for all meshes."""
 
     sizes: Sizes
-    state: object  # its shapes and logical axes
+    state: Counter[Any]  # how often it has each shape with logical axes
+    parameters: float  # bytes, but for those of experts
+    experts: float  # bytes of their parameters
     operations: float
     activations: float  # bytes of a step on one device, besides the state
     rows: int
@@ -69,7 +73,9 @@ def known(experiment: Experiment) -> Known:
     held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(nn.unbox(state)))
     length = max(shape.src_length, shape.tgt_length)
     activations = max(cost.memory - held, 0)
-    return Known(sizes, state, cost.operations.products, activations, shape.rows, length)
+    apart = Counter(jax.tree.leaves(state, is_leaf=_is_box))
+    operations = cost.operations.products
+    return Known(sizes, apart, *_parameters(state), operations, activations, shape.rows, length)
 
 
 def meshes(devices: int) -> Iterator[MeshConfig]:
@@ -96,7 +102,10 @@ def found(experiment: Experiment, of: Known, mesh: MeshConfig, chip: Chip) -> Fo
     data = replace(experiment.data, rows_divisible_by=parts)
     try:
         check_mesh(here, replace(experiment, mesh=mesh, data=data), of.sizes)  # type: ignore
-        held = bytes_per_device(of.state, here)  # type: ignore[arg-type]
+        sizes = [
+            times * bytes_per_device(box, here)  # type: ignore[arg-type]
+            for box, times in of.state.items()
+        ]
     except UserError:
         return None
     sent = exchanged(experiment.model, of, mesh)
@@ -104,7 +113,8 @@ def found(experiment: Experiment, of: Known, mesh: MeshConfig, chip: Chip) -> Fo
     idle = bubble(mesh.stage, microbatches(rows, mesh.stage))
     operations = of.operations / math.prod(astuple(mesh)) / (1 - idle)
     step = predict(operations, list(sent.values()), chip)
-    return Found(mesh, step, idle, held + of.activations / math.prod(astuple(mesh)), sent)
+    memory = sum(sizes) + of.activations / math.prod(astuple(mesh))
+    return Found(mesh, step, idle, memory, sent)
 
 
 def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Collective]:
@@ -114,9 +124,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     layers = sum(getattr(model, f"num_{stack}_layers") for stack in stacks)
     kinds = model.feed_forward_pattern
     routed = layers * sum(kind in ROUTED for kind in kinds) // len(kinds)
-    params, experts = _parameters(of)
-    own = params / (mesh.tensor * mesh.stage)
-    own_experts = experts / (mesh.tensor * mesh.stage * mesh.expert)
+    own = of.parameters / (mesh.tensor * mesh.stage)
+    own_experts = of.experts / (mesh.tensor * mesh.stage * mesh.expert)
     # Positions of a device, of all layers: as many rows more in a stage as it has layers fewer.
     here = of.rows * of.length / (math.prod(astuple(mesh)) / mesh.tensor)
     vectors = here * model.d_model * word
@@ -173,15 +182,18 @@ def _span(mesh: MeshConfig, axis: str, count: int) -> int:
     return stride * (count - 1) + 1
 
 
-def _parameters(of: Known) -> tuple[float, float]:
+def _parameters(state: TrainState) -> tuple[float, float]:
     """Return the bytes of parameters, but for those of experts, and of these."""
     total = experts = 0.0
-    boxes = jax.tree.leaves(of.state.params, is_leaf=lambda x: hasattr(x, "names"))  # type: ignore
-    for box in boxes:
+    for box in jax.tree.leaves(state.params, is_leaf=_is_box):
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(nn.unbox(box)))
         total += size
         experts += size * ("experts" in getattr(box, "names", ()))
     return total - experts, experts
+
+
+def _is_box(x: Any) -> bool:
+    return hasattr(x, "names")
 
 
 def search(experiment: Experiment, devices: int, name: str = "H100 SXM") -> Iterator[str]:
