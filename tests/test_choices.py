@@ -25,6 +25,7 @@ from transformer_jax.config import (
 from transformer_jax.config.choices import (
     architectures,
     codecs,
+    kernels,
     layers,
     mixers,
     objectives,
@@ -50,6 +51,7 @@ TABLES: dict[str, tuple[dict[str, Any], Any, tuple[Any, ...]]] = {
     "mixers": (mixers.MIXERS, MixerKind, (ModelConfig,)),
     "architectures": (architectures.ARCHITECTURES, (ModelConfig, "architecture"), (ModelConfig,)),
     "stems": (stems.STEMS, (ModelConfig, "stem"), (ModelConfig,)),
+    "kernels": (kernels.KERNELS, (ModelConfig, "attention"), ()),
     "residuals": (layers.RESIDUALS, (ModelConfig, "residual"), ()),
     "feed_forwards": (
         layers.FEED_FORWARDS, (ModelConfig, "feed_forward_pattern"), (ModelConfig,)

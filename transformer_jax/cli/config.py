@@ -58,12 +58,13 @@ def _check_known(name: str) -> None:
     try:
         kind_of(name)
     except UserError as error:
-        alike = re.search(r"did you mean '(.*?)'", str(error))
-        same = alike and alike[1].rpartition(".")[2] == name
-        if same or (alike and "." in name) or re.search("there are|is a group", str(error)):
-            raise
-        word = re.escape(name.rpartition(".")[2].lower().rstrip("s"))
-        paths = [path for path, text in _texts() if re.search(rf"\b{word}", text.lower())]
+        texts, last = dict(_texts()), name.rpartition(".")[2]
+        same = any(path.rpartition(".")[2] == last for path in texts)
+        near = did_you_mean(name, list(texts))
+        if same or ("." in name if near else any(last in path for path in texts)):
+            raise  # the error names what is meant
+        word = re.escape(last.lower().rstrip("s"))
+        paths = [path for path, text in texts.items() if re.search(rf"\b{word}", text.lower())]
         if not paths:
             raise
         places = ", ".join(paths[:_MENTIONED]) + ", ..." * (len(paths) > _MENTIONED)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,11 +15,13 @@ from transformer_jax.base.shares import POSITIONS, ROWS, check_groups
 from transformer_jax.config import Experiment, MeshConfig, ModelConfig
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.codecs import CODECS, SIZED
-from transformer_jax.config.choices.layers import ROUTED
+from transformer_jax.config.choices.layers import MULTI_TOKENS, RESIDUALS, ROUTED
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
 AXES = (*ROWS, *POSITIONS, "tensor")
 _ROWS = " x ".join(ROWS)
+# Fields whose records say whether stages can divide a stack.
+_STAGED: dict[str, Mapping[str, Any]] = {"residual": RESIDUALS, "multi_token": MULTI_TOKENS}
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
@@ -122,12 +124,13 @@ def _check_stages(stages: int, model: ModelConfig) -> None:
             f"config.mesh.stage={stages}: config.model.architecture={model.architecture!r} has no "
             f"stack of equal layers; {instead}"
         )
-    alike = {"residual": model.residual != "reversible", "multi_token": model.multi_token == "none"}
-    for name in (name for name, is_so in alike.items() if not is_so):
-        raise UserError(
-            f"config.mesh.stage={stages}: config.model.{name}={getattr(model, name)!r} needs more "
-            f"of a stack than its output; {instead}"
-        )
+    for name, records in _STAGED.items():
+        word = getattr(model, name)
+        if word in records and not records[word].staged:
+            raise UserError(
+                f"config.mesh.stage={stages}: config.model.{name}={word!r} needs more of a stack "
+                f"than its output; {instead}"
+            )
     for stack in record.stacks:
         kinds = getattr(model, f"{stack}_pattern"), model.feed_forward_pattern
         period, name = math.lcm(*map(len, kinds)), f"num_{stack}_layers"

@@ -15,9 +15,11 @@ class Residual(Record):
     """What is known about a placement of the norm.
 
     initializes: whether it has initial values of its own, multiples of Xavier's.
+    staged: whether `mesh.stage` can divide a stack, whose output is all that it needs.
     """
 
     initializes: bool = False
+    staged: bool = True
 
 
 def _check_deep_norm(model: Any, field: str) -> None:
@@ -76,7 +78,7 @@ RESIDUALS = {
     "deep_norm": Residual(initializes=True, check=_check_deep_norm),
     "parallel": Residual(check=_check_parallel),
     "parallel_norms": Residual(check=_check_parallel),
-    "reversible": Residual(check=_check_reversible),
+    "reversible": Residual(check=_check_reversible, staged=False),
     "adaptive_norm": Residual(
         needs=(
             Need(
@@ -183,11 +185,20 @@ def _check_multi_token(model: Any, field: str) -> None:
     )
 
 
-# What is predicted beside the next piece.
+@dataclass(frozen=True, kw_only=True)
+class MultiToken(Record):
+    """What is known about what is predicted beside the next piece.
+
+    staged: as in `Residual`.
+    """
+
+    staged: bool = False
+
+
 MULTI_TOKENS = {
-    "none": Record(),
-    "sequential": Record(reads=("future_tokens",), check=_check_multi_token),
-    "parallel": Record(reads=("future_tokens",), check=_check_multi_token),
+    "none": MultiToken(staged=True),
+    "sequential": MultiToken(reads=("future_tokens",), check=_check_multi_token),
+    "parallel": MultiToken(reads=("future_tokens",), check=_check_multi_token),
 }
 
 

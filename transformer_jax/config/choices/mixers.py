@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from transformer_jax.config.bounds import ELEMENTS, check, default_unless, either, is_part
+from transformer_jax.config.choices.kernels import STORING
 from transformer_jax.config.choices.positions import ROTARY
 from transformer_jax.config.choices.record import (
     Need,
@@ -165,7 +166,7 @@ def _averages(stack: Literal["encoder", "decoder"]) -> Mixer:
         reads=("state_width", "state_size"),
         ignores=("query_key_norm", "num_kv_heads", *_UNGATED),
         weights="softmax", averages=True, stacks=(stack,),
-        needs=(Need("attention", ("dense",), why),), check=check_values,
+        needs=(Need("attention", STORING, why),), check=check_values,
     )  # fmt: skip
 
 
@@ -185,7 +186,7 @@ MIXERS = {
     "full": Mixer(weights="softmax", widens=True),
     "differential": Mixer(
         weights="softmax",
-        needs=(Need("attention", ("dense",), "{has} has values of another size than keys"),),
+        needs=(Need("attention", STORING, "{has} has values of another size than keys"),),
         check=_check_two_heads,
     ),
     "latent": Mixer(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.config.bounds import check, default_unless, is_part
+from transformer_jax.config.choices.kernels import KERNELS
 from transformer_jax.config.choices.record import Record, readers, with_
 
 
@@ -59,7 +60,7 @@ def _check_rotation(model: Any, field: str) -> None:
 
 def _check_values(model: Any, field: str) -> None:
     check(
-        model.attention == "dense",
+        KERNELS[model.attention].stores,
         f"relative_positions='shaw_values': attention={model.attention!r} has no term for values; "
         "choose 'dense', or relative_positions='shaw'",
     )

@@ -8,6 +8,7 @@ from transformer_jax.config.choices.architectures import (
     check_architecture_reads,
     fields_of,
 )
+from transformer_jax.config.choices.kernels import KERNELS
 from transformer_jax.config.choices.layers import check_layers, check_layers_read
 from transformer_jax.config.choices.mixers import check_mixers_read, check_patterns, check_scores
 from transformer_jax.config.choices.parametrizations import (
@@ -15,6 +16,7 @@ from transformer_jax.config.choices.parametrizations import (
     check_parametrization_read,
 )
 from transformer_jax.config.choices.positions import check_positions, check_positions_read
+from transformer_jax.config.choices.record import check_needs
 from transformer_jax.config.choices.stems import check_stem, check_stem_reads
 
 
@@ -38,8 +40,7 @@ def check_model(model: Any) -> None:
     _check_scales(model)
     check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")
     _check_sizes(model)
-    if model.attention != "dense":
-        _check_kernel(model)
+    check_needs(model, "attention", KERNELS, (model.attention,))
 
 
 def check_model_reads(model: Any) -> None:
@@ -101,17 +102,3 @@ def _check_sizes(model: Any) -> None:
             f"{name}={getattr(model, name)}: a matrix of d_model={model.d_model} x {width} has "
             f"more than {ELEMENTS} elements; lower them",
         )
-
-
-def _check_kernel(model: Any) -> None:
-    """Reject what attention that stores no weights does not support."""
-    check(
-        model.attention_dropout_rate == 0,
-        f"attention_dropout_rate={model.attention_dropout_rate}: attention={model.attention!r} has "
-        "no attention dropout; set it to 0 or choose 'dense'",
-    )
-    check(
-        model.key_size == model.value_size or model.attention != "fused",
-        f"v_head_dim={model.value_size}: attention='fused' needs it equal to "
-        f"head_dim={model.key_size}; make them equal or choose 'dense'",
-    )
