@@ -208,6 +208,8 @@ WIDER = {
 }  # fmt: skip
 EXPERTS = {"model.feed_forward_pattern": ("experts",)}
 NEEDS = {
+    "evaluation.dynamic_rate": MODEL_OF_LINES,
+    "evaluation.dynamic_decay": MODEL_OF_LINES | {"evaluation.dynamic_rate": 0.1},
     "src.sample_rate": MODEL_OF_SOUNDS,
     "src.n_fft": MODEL_OF_SOUNDS,
     "src.hop_length": MODEL_OF_SOUNDS,
@@ -1121,6 +1123,10 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
         ({"objective.name": "prefix_lm", "model.architecture": "decoder", "tokenizer.joint": False,
           "model.tied_embeddings": "none"},
          ["config.tokenizer.joint=False", "'prefix_lm'", "set it to True"]),
+        ({"evaluation.dynamic_rate": 0.1},
+         ["config.evaluation.dynamic_rate=0.1", "'translate' does not", "at None"]),
+        (MODEL_OF_LINES | {"evaluation.dynamic_decay": 0.5},
+         ["config.evaluation.dynamic_decay=0.5", "no effect", "set the rate"]),
         ({"objective.name": "language_model", "model.architecture": "decoder"},
          ["config.evaluation.bleu_sentences=1000", "'language_model'", "best_by='loss'"]),
         (MODEL_OF_LINES | {"objective.window": 257},

@@ -1488,6 +1488,11 @@ class EvaluationConfig(Section):
     episodes: int = number(100, 1, 10**6, may_change=True)
     # decide: these returns; (): ten from the lowest to the highest of training
     asked_returns: tuple[float, ...] = value((), may_change=True)
+    # A language model is also scored while it learns from the text (dynamic evaluation:
+    # arXiv:1709.07432): after each window, in order, its parameters take a step of this learning
+    # rate, and go the share dynamic_decay of the way back; None: no such scores.
+    dynamic_rate: float | None = above(None, 0, 1000, may_change=True)
+    dynamic_decay: float = rate(0.0, may_change=True)
     # forecast: rows per season, such as a day of hours; the last one, repeated, is the baseline.
     season: int = number(24, 1, SIZE, may_change=True)
 

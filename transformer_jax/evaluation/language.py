@@ -17,6 +17,7 @@ from transformer_jax.decoding.text.score import (
     pseudo_log_probs,
     validation_log_probs,
 )
+from transformer_jax.evaluation.dynamic import dynamic_log_probs
 from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.evaluation.validation import text_units
 
@@ -35,7 +36,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     If the objective corrupts its input, the pieces that count are those predicted in validation,
     which are always the same. The pseudo-perplexity of a masked language model masks pieces one at
     a time, in some of the windows. If the model also predicts next sentences, half of the pairs are
-    drawn as in validation.
+    drawn as in validation. With `evaluation.dynamic_rate`, dynamic evaluation is scored too.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -53,6 +54,10 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     rows = [{"line": number, **_summed("", x)} for number, x in enumerate(log_probs, 1)]
     if experiment.objective.record.also is not None:
         more, of_rows = ALSO[experiment.objective.record.also](trained.loaded, corpus.tgt)
+        values |= more
+        rows = [row | x for row, x in zip(rows, of_rows, strict=True)]
+    if experiment.evaluation.dynamic_rate is not None:
+        more, of_rows = _dynamic(trained, corpus.tgt)
         values |= more
         rows = [row | x for row, x in zip(rows, of_rows, strict=True)]
     units = text_units(experiment, codec, corpus)
@@ -104,6 +109,16 @@ def _next_sentence(loaded: Loaded, texts: Sequence[str]) -> _More:
         "next_sentence_accuracy": 100 * float(right.mean()),
     }
     return values, [{"next_sentence_log_prob": x} for x in said.tolist()]
+
+
+def _dynamic(trained: TrainedModel, texts: Sequence[str]) -> _More:
+    """Return the scores of a model that learns from each window, and what rows have of them."""
+    config = trained.experiment.evaluation
+    assert config.dynamic_rate is not None
+    learned = dynamic_log_probs(trained.loaded, texts, config.dynamic_rate, config.dynamic_decay)
+    loss = -float(np.concatenate(learned).mean(dtype=float))
+    values = {"dynamic_loss": loss, "dynamic_perplexity": math.exp(min(loss, 700.0))}
+    return values, [_summed("dynamic_", x) for x in learned]
 
 
 # By what the record of an objective says that its scores also have.

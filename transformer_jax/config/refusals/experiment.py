@@ -40,6 +40,7 @@ def check_experiment(run: Any) -> None:
     _check_training(run)
     _check_teacher(run)
     _check_checkpoints(run)
+    _check_evaluation(run)
 
 
 def check_experiment_reads(run: Any) -> None:
@@ -64,6 +65,21 @@ def check_experiment_reads(run: Any) -> None:
         run.model.lora_rank is not None or not run.optimizer.unfrozen,
         f"optimizer.unfrozen={run.optimizer.unfrozen}: has no effect without model.lora_rank, "
         "which freezes everything else; leave it at (), or set the rank",
+    )
+
+
+def _check_evaluation(run: Any) -> None:
+    """Reject scores that the objective does not have."""
+    rate, decay = run.evaluation.dynamic_rate, run.evaluation.dynamic_decay
+    check(
+        rate is None or run.objective.record.likelihood,
+        f"evaluation.dynamic_rate={rate}: is for models that predict each piece of a text from "
+        f"those before it, and objective.name={run.objective.name!r} does not; leave it at None",
+    )
+    check(
+        rate is not None or decay == 0,
+        f"evaluation.dynamic_decay={decay}: has no effect without evaluation.dynamic_rate; leave "
+        "it at 0.0, or set the rate",
     )
 
 
