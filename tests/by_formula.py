@@ -186,7 +186,9 @@ def of_states(c: ModelConfig) -> dict[str, int]:
     both |= {"s4d": of_s4d, "bis4d": of_s4d + d * size}
     of_mega = 4 * d * size + (d + 1) * (c.key_size + 2 * wide + 2 * d) + wide * d + 2 * d
     of_mega += 4 * c.num_heads * c.key_size
-    return one_way | both | {"mega": of_mega, "bimega": of_mega + 4 * d * size}
+    of_bimega = of_mega + 4 * d * size
+    both |= {"mega": of_mega, "bimega": of_bimega}
+    return one_way | both | {"mega_chunk": of_mega, "bimega_chunk": of_bimega}
 
 
 def operations(

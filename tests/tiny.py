@@ -210,9 +210,10 @@ def _variants() -> dict[str, ModelConfig]:
         },
         "state_spaces": {
             "num_encoder_layers": 2, "encoder_pattern": ("bis4d", "bimamba2"),
-            "num_decoder_layers": 7, "decoder_pattern": (
-                "mamba2", "gated_delta", "s4d", "mega", "mamba", "retention", "rwkv7"
+            "num_decoder_layers": 8, "decoder_pattern": (
+                "mamba2", "gated_delta", "s4d", "mega", "mega_chunk", "mamba", "retention", "rwkv7"
             ),
+            "block_size": 3,
             "state_heads": 4, "state_groups": 2, "state_size": 6, "state_conv": 3,
             "residual": "pre_norm", "norm": "rms_norm",
         },

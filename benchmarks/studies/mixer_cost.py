@@ -41,6 +41,7 @@ LENGTHS = [2**n for n in range(8, 15)]
 WHOLE = {
     "longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer",
     "bis4d", "bimamba", "bimamba2", "bigated_delta", "biretention", "birwkv7", "bimega",
+    "bimega_chunk",
 }  # fmt: skip
 PAIRS = {"full", "conformer", "aft_full", "mega", "bimega"}  # mixers that attend to all pairs
 OF_PICTURES = {"joint", "joint_last", "space", "time", "divided"}  # which read no texts
@@ -52,7 +53,8 @@ FIELDS = {
     "random_features": {"num_features": 32}, "gated_random_features": {"num_features": 32},
     "favor": {"num_features": 64},
     "mamba": {"state_size": 16}, "bimamba": {"state_size": 16}, "mega": {"state_size": 16},
-    "bimega": {"state_size": 16},
+    "bimega": {"state_size": 16}, "mega_chunk": {"state_size": 16},
+    "bimega_chunk": {"state_size": 16},
 }  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.view import self_view
 
 CONFIG = ModelConfig(
-    d_model=8, num_heads=2, state_heads=4, state_groups=2, state_size=4, state_conv=3
+    d_model=8, num_heads=2, state_heads=4, state_groups=2, state_size=4, state_conv=3,
+    block_size=3,
 )  # fmt: skip
-ONE_WAY = ["mamba2", "gated_delta", "s4d", "mamba", "retention", "rwkv7", "mega"]
+ONE_WAY = ["mamba2", "gated_delta", "s4d", "mamba", "retention", "rwkv7", "mega", "mega_chunk"]
 # Three texts and padding in one row, one text in another.
 SEG = np.repeat([[1, 2, 3, 0], [1, 1, 1, 0]], [5, 2, 4, 2], axis=1)
 POS = np.array([[*range(5), *range(2), *range(4), 0, 0], [*range(11), 0, 0]])
@@ -75,7 +76,7 @@ def stepped(kind: str):
         y, _, cache = extend(params, x[None, :2], cache, slots, everyone)
         out = [y[0, :1]]
         for first, last in ((1, 2), (2, 3), (3, len(x))):
-            positions = jnp.arange(first - 1, last - 1)[None]
+            positions = jnp.arange(first - 1, last - 1, dtype=jnp.int32)[None]
             lanes, slots = lanes.fill(positions, everyone, "causal")
             y, _, cache = extend(params, x[None, first:last], cache, slots, everyone)
             out.append(y[0])
@@ -106,7 +107,7 @@ def test_rows_of_one_text_equal_the_general_case(kind):
 
 
 @pytest.mark.one_in(9, 2)
-@pytest.mark.parametrize("kind", [*ONE_WAY, "bis4d", "bimega"])
+@pytest.mark.parametrize("kind", [*ONE_WAY, "bis4d", "bimega", "bimega_chunk"])
 def test_gradients_do_not_depend_on_chunks(kind, monkeypatch):
     mixer, params, x = made(kind)
 

@@ -427,6 +427,13 @@ CASES = {
             decoder_pattern=("mega",),
         ),
     ),
+    "moving averages and chunks": Case(
+        "plain",
+        _of(
+            TRANSLATION, state_size=3, state_width=36, head_dim=5, block_size=2,
+            encoder_pattern=("bimega_chunk",), decoder_pattern=("mega_chunk",),
+        ),
+    ),
     "time mixing": Case(
         "plain",
         _of(

@@ -3,6 +3,8 @@
 They have the interface of the functions in `mixers.py`, and call none of our code.
 """
 
+import functools
+
 import torch
 from torch.nn import functional as F
 
@@ -180,8 +182,10 @@ def _averaged(c: ModelConfig, p: dict, side: str, x: torch.Tensor) -> torch.Tens
     return torch.stack(out)
 
 
-def mega(c: ModelConfig, p: dict, x: torch.Tensor) -> torch.Tensor:
-    """Attend by moving averages (equations 8 to 15), from both ends if there are two."""
+def mega(c: ModelConfig, p: dict, x: torch.Tensor, chunked: bool = False) -> torch.Tensor:
+    """Attend by moving averages (equations 8 to 15), from both ends if there are two; in chunks
+    (section 3.5), only to positions of one's own.
+    """
     y = _averaged(c, p, "", x)
     both = "average/backward_weight" in p
     if both:
@@ -191,6 +195,9 @@ def mega(c: ModelConfig, p: dict, x: torch.Tensor) -> torch.Tensor:
     q, k = (z * p[f"{name}/scale"] + p[f"{name}/bias"] for name in ("query", "key"))
     scores = torch.einsum("tnh,snh->nts", q, k) / z.shape[-1] ** 0.5
     seen = torch.ones(len(x), len(x), dtype=torch.bool)
+    if chunked:
+        chunk = torch.arange(len(x)) // c.block_size
+        seen = chunk[:, None] == chunk[None]
     weights = scores.masked_fill(~(seen if both else seen.tril()), -torch.inf).softmax(-1)
     mixed = torch.einsum("nts,snp->tnp", weights, F.silu(_map(p, "value", x)))
     gated = _map(p, "output", F.silu(_map(p, "reset", y)) * mixed, axes=2)
@@ -236,4 +243,6 @@ MIXERS = {
     "bis4d": by_sentence(bis4d),
     "mega": by_sentence(mega),
     "bimega": by_sentence(mega),
+    "mega_chunk": by_sentence(functools.partial(mega, chunked=True)),
+    "bimega_chunk": by_sentence(functools.partial(mega, chunked=True)),
 }

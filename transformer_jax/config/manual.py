@@ -54,6 +54,7 @@ MixerKind = Literal[
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "mamba2", "bimamba2", "gated_delta", "bigated_delta", "s4d", "bis4d", "mamba", "bimamba",
     "retention", "biretention", "rwkv7", "birwkv7", "mega", "bimega",
+    "mega_chunk", "bimega_chunk",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer", "joint", "joint_last",
     "space", "time", "divided",
 ]  # fmt: skip
@@ -234,7 +235,8 @@ class ModelConfig(Section):
     #              distance within it, aft_simple for none, with two sums in place of keys
     #              (arXiv:2105.14103)
     #   mega       attention by moving averages of `state_size` numbers (arXiv:2209.10655), which a
-    #              state keeps: decoders; bimega, with averages from both ends: encoders
+    #              state keeps: decoders; bimega, with averages from both ends: encoders;
+    #              mega_chunk and bimega_chunk: attention within chunks of `block_size` positions
     # These keep a state of constant size:
     #   linear     scores are products of features (arXiv:2006.16236)
     #   delta_rule removes what a key has stored before it writes: decoders (arXiv:2102.11174)
@@ -273,7 +275,9 @@ class ModelConfig(Section):
     window: int | None = number(None, 1, SIZE)
     # longformer: positions of a text, counted from the first
     global_tokens: int = number(1, 1, 2**16, of="mixers")
-    block_size: int = number(64, 1, SIZE, of="mixers")  # bigbird, lsh: positions per block
+    block_size: int = number(
+        64, 1, SIZE, of="mixers"
+    )  # bigbird, lsh, mega_chunk: positions per block
     # bigbird: random blocks that each one sees, drawn by `feature_seed`
     random_blocks: int = number(3, 0, 1000, of="mixers")
     # lsh: the number of random rotations, each of which assigns positions to hash_buckets buckets;

@@ -160,10 +160,10 @@ def _along(parts: int | None = None) -> Mixer:
     )  # fmt: skip
 
 
-def _averages(stack: Literal["encoder", "decoder"]) -> Mixer:
+def _averages(stack: Literal["encoder", "decoder"], *reads: str) -> Mixer:
     why = "{has} has values of another size than keys"
     return Mixer(
-        reads=("state_width", "state_size"),
+        reads=("state_width", "state_size", *reads),
         ignores=("query_key_norm", "num_kv_heads", *_UNGATED),
         weights="softmax", averages=True, stacks=(stack,),
         needs=(Need("attention", STORING, why),), check=check_values,
@@ -252,6 +252,8 @@ MIXERS = {
     **_states("rwkv7", check_width, "state_heads"),
     "mega": _averages("decoder"),
     "bimega": _averages("encoder"),
+    "mega_chunk": _averages("decoder", "block_size"),
+    "bimega_chunk": _averages("encoder", "block_size"),
     "elman": _cell(cell="forward"),
     "lstm": _cell(cell="forward"),
     "gru": _cell(cell="forward"),

@@ -1,5 +1,6 @@
 """MEGA: attention whose queries, keys and gates come from a moving average along the text."""
 
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.base.arrays import Array, Bool, Float, at_least_float32
+from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.initializers import named, parameter
@@ -15,10 +16,14 @@ from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.attention import Attention, keys_values
 from transformer_jax.nn.mixers.diagonal import Diagonal, System
 from transformer_jax.nn.mixers.heads import heads_first
+from transformer_jax.nn.mixers.local import Blocks
 from transformer_jax.nn.mixers.mixer import Cache
 from transformer_jax.nn.relative_positions import scheme_of
+from transformer_jax.nn.ring import Ring
 from transformer_jax.nn.roles import INWARD, OUTWARD, PLAIN
 from transformer_jax.nn.view import View
+
+_CHUNKS = 2**15  # more than any text has
 
 
 class MovingAverage(Diagonal):
@@ -157,8 +162,8 @@ class Mega(Attention):
         self, x: Float[Array, "B T D"], view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         """See Mixer."""
-        view = self._view(view)
         averaged, _ = self.average.mix(x, view, train)
+        view = self._view(view)
         q, memory = self._queries(x, averaged, view)
         mixed, weights = self._mixed(q, memory, view, train)
         return self._gated(x, averaged, mixed), weights
@@ -208,10 +213,85 @@ class BiMega(Mega):
     averages = BothAverages
 
 
+class MegaChunk(Mega):
+    """MEGA whose attention stays within chunks of `config.block_size` positions, counted from the
+    beginning of each text; the averages go on across them, and so do their gates. Its cost is
+    linear in the length, and a search keeps one chunk.
+    """
+
+    in_slots = False
+
+    def _view(self, view: View) -> View:
+        """Restrict a view of segments to chunks: each becomes a segment of its own."""
+        view = super()._view(view)
+        if view.visible is not None:  # by `extend`, which knows the slots
+            return view
+        q_seg, k_seg = (
+            jnp.where(seg > 0, seg * _CHUNKS + self._chunk(pos), 0)
+            for seg, pos in ((view.q_seg, view.q_pos), (view.k_seg, view.k_pos))
+        )
+        return replace(view, q_seg=q_seg, k_seg=k_seg, single=False)
+
+    def _chunk(self, pos: Int[Array, "B T"]) -> Int[Array, "B T"]:
+        return pos // self.config.block_size
+
+    def _mixed(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool,
+        whole: bool = False,
+    ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:  # fmt: skip
+        """Cut long rows into blocks as long as chunks, which may begin anywhere in them."""
+        size, length = self.config.block_size, q.shape[2]
+        if view.visible is not None or view.order == "ranked" or length <= 2 * size:
+            return super()._mixed(q, memory, view, train)
+        blocks = Blocks(q.shape[0], length, size, 1, view.order == "all")
+        keys, values = blocks.around(memory.keys, 3), blocks.around(memory.values, 2)
+        mixed, weights = super()._mixed(
+            blocks.own(q, 2), KeysValues(keys, values), blocks.view(view), train
+        )
+        return blocks.whole(mixed), blocks.spread(weights)
+
+    def empty(self, lanes: Lanes) -> Averaged:
+        """See Mixer."""
+        c = self.config
+        sizes = c.num_heads, c.key_size, c.inner_width // c.num_heads
+        ring = Ring.empty(lanes, c.block_size, *sizes, self.dtype)
+        return Averaged(self.average.empty(lanes), ring)
+
+    def extend(
+        self, x: Float[Array, "B Q D"], cache: Any, slots: Slots, active: Bool[Array, "B"]
+    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, Any]:
+        """See Mixer."""
+        view, ring = self._view(slots.view), cache.memory
+        averaged, _, states = self.average.extend(x, cache.states, slots, active)
+        q, new = self._queries(x, averaged, view)
+        if view.visible is None:  # a prompt
+            seen, ring, view = new, ring.prompted(new, view.q_seg), view.on_itself()
+        else:
+            batch, width, _ = ring.seen.shape
+            pos = view.q_pos.reshape(batch, width, -1)
+            ring = ring.write(pos[:, 0], new, active)
+            held = jnp.repeat(ring.seen, pos.shape[2], axis=1)
+            same = self._chunk(view.q_pos)[:, :, None] == self._chunk(ring.k_pos())[:, None]
+            seen, view = ring.memory, view.on_slots(held & same, ring.k_pos())
+        mixed, weights = self._mixed(q, seen, view, False)
+        return self._gated(x, averaged, mixed), weights, Averaged(states, ring)
+
+
+class BiMegaChunk(MegaChunk):
+    """The same with moving averages from both ends, for encoders."""
+
+    averages = BothAverages
+
+
 def _signs(key: Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
     """Draw near 1 and -1 in turn."""
     signs = 1 - 2 * (jnp.arange(shape[1], dtype=dtype) % 2)
     return signs[None] + 0.02 * jax.random.normal(key, shape, dtype)
 
 
-WORDS = {"mega": Mega, "bimega": BiMega}
+WORDS = {
+    "mega": Mega,
+    "bimega": BiMega,
+    "mega_chunk": MegaChunk,
+    "bimega_chunk": BiMegaChunk,
+}
