@@ -166,6 +166,10 @@ def _backward(in_axes: int, operands, gradient):
         # A CPU computes matrices that are taller than wide at half the speed of others.
         dkernel = jax.lax.optimization_barrier(_dot(gradient, x, (0,), (0,))).T
     else:
+        if on_cpu() and outer == 1:
+            # A CPU with products of bfloat16 has none of a matrix, transposed, and an array of more
+            # axes: XLA compiles such a product and cannot run it.
+            x, gradient, outer = x[None], gradient[None], 2
         dkernel = _dot(x, gradient, range(outer), range(outer))
     return dx.astype(x.dtype), dkernel.astype(kernel.dtype)
 
