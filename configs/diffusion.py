@@ -24,7 +24,9 @@ cifar10     32 x 32 pixels in colour, patches of 2: 256 of them; for a GPU. Not 
 cifar10_small  the same with patches of 4, 64 of them, at the size of mnist with 6 layers. Not yet
             run.
 latents     mnist in the latents of our own autoencoder, 7 x 7 vectors of four numbers (latent
-            diffusion: Rombach et al. 2022, arXiv:2112.10752). Not yet run to the end.
+            diffusion: Rombach et al. 2022, arXiv:2112.10752). 4,000 updates, seed 0: of 1,000
+            classes of validation, drawn in 25 steps with guidance 2, 99.3 % (98.6 to 99.7) are
+            recognised, at a distance of 0.43, where two sets of real digits have 0.35.
 
 How well the pictures show what was asked for is measured by a classifier, which
 configs/pictures.py:mnist trains:
