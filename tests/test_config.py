@@ -206,6 +206,10 @@ WIDER = {
     "model.parametrization": "completep", "model.residual": "pre_norm",
     "optimizer.schedule": "constant", "optimizer.learning_rate": 0.001,
 }  # fmt: skip
+HYBRID = MODEL_OF_SOUNDS | {
+    "objective.name": "ctc_attention", "model.architecture": "encoder_decoder",
+    "model.tied_embeddings": "decoder",
+}  # fmt: skip
 EXPERTS = {"model.feed_forward_pattern": ("experts",)}
 NEEDS = {
     "src.sample_rate": MODEL_OF_SOUNDS,
@@ -216,6 +220,8 @@ NEEDS = {
         "model.encoder_pattern": ("conformer",),
         "model.residual": "pre_norm",
     },
+    "objective.ctc_weight": HYBRID,
+    "decoding.ctc_weight": HYBRID,
     "data.label_pattern": MODEL_OF_SOUNDS,
     "data.label_texts": MODEL_OF_SOUNDS,
     "data.frequency_mask_size": MODEL_OF_SOUNDS | {"data.augment": ("frequency_mask",)},
@@ -287,6 +293,11 @@ NEEDS = {
     "model.architecture": MODEL_OF_MASKS,
     "model.token_types": MODEL_OF_MASKS,
     "model.token_dropout": MODEL_OF_MASKS,
+    "model.unordered_pieces": {
+        "src.codec": "tagged",
+        "tokenizer.joint": False,
+        "model.tied_embeddings": "decoder",
+    },
     "model.pooling": MODEL_OF_CLASSES,
     "checkpoint.best_by": MODEL_OF_CLASSES,
     "model.encoder_pattern": {"model.window": 3},
@@ -885,6 +896,10 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
          ["config.decoding.shortlist=20", "objective.name='language_model'", "set it to 0"]),
         (MODEL_OF_SOUNDS | {"decoding.shortlist": 20},
          ["config.decoding.shortlist=20", "objective.name='ctc'", "set it to 0"]),
+        (MODEL_OF_SOUNDS | {"decoding.ctc_weight": 0.5},
+         ["config.decoding.ctc_weight=0.5", "objective.name='ctc'", "'ctc_attention'"]),
+        (HYBRID | {"decoding.ctc_weight": 0.5, "decoding.beam_size": 1, "decoding.draft": "ngram"},
+         ["config.decoding.ctc_weight=0.5", "draft='ngram'", "default"]),
         ({"decoding.draft": "", "decoding.beam_size": 1}, ["config.decoding.draft=''", "None"]),
         ({"model.d_ff": 2**20, "model.d_model": 2**12},
          ["config.model.d_ff=1048576", "d_model=4096", "2147483648"]),

@@ -96,10 +96,12 @@ def _check_columns(data: Any) -> None:
     named = [entry.partition("=")[0] for entry in data.columns]
     for side, entry in zip(named, data.columns, strict=True):
         check(
-            side in ("source", "target")
-            and named.count(side) == 1
-            and entry[len(side) + 1 :] != "",
-            f"columns={entry!r}: must be source=COLUMN or target=COLUMN, once for each side",
+            side in ("source", "target") and entry[len(side) + 1 :] != "",
+            f"columns={entry!r}: must be source=COLUMN or target=COLUMN",
+        )
+        check(
+            data.source == "text" or named.count(side) == 1,
+            f"columns={data.columns}: several columns of a side are for source='text'; name one",
         )
 
 
