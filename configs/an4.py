@@ -64,10 +64,10 @@ def get_config(variant: str = "hybrid"):
     c.optimizer.algorithm, c.optimizer.update_rms = "muon", 0.4
     c.optimizer.weight_decay = 0.1
     c.optimizer.schedule = "linear"
-    c.optimizer.learning_rate, c.optimizer.warmup_steps = 2e-3, 200
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 2e-3, 100
     c.optimizer.clip_norm = 1.0
     c.training.label_smoothing = 0.0 if variant == "ctc" else 0.1
-    c.training.ema_decay = 0.998
+    c.training.ema_decay = 0.995
     c.training.steps = 1500
     c.checkpoint.every_steps, c.evaluation.every_steps = 250, 250
     c.checkpoint.best_by = "wer"

@@ -68,9 +68,9 @@ def get_config(size: str = "high"):
     c.optimizer.algorithm, c.optimizer.update_rms = "muon", 0.4
     c.optimizer.weight_decay = 0.1
     c.optimizer.schedule = "linear"
-    c.optimizer.learning_rate, c.optimizer.warmup_steps = 2e-3, 200
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 2e-3, 100
     c.training.label_smoothing = 0.1
-    c.training.ema_decay = 0.998
+    c.training.ema_decay = 0.995
     c.training.steps = steps
     c.checkpoint.every_steps = c.evaluation.every_steps = steps // 10
     c.checkpoint.best_by = "loss"

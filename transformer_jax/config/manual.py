@@ -795,8 +795,8 @@ class DataConfig(Section):
     source_language: str = "en"
     target_language: str = "de"
     # text: "SIDE=COLUMN", the columns of the "source" and the "target" side in files that have
-    # columns; a side that is not named here has the column source_language or target_language. A
-    # side that is named several times has all these columns, in this order, with TABs between.
+    # columns; a side that is not named here has the column source_language or target_language. If
+    # "source" is named several times, it has all these columns, in this order, with TABs between.
     # "translation.de" is the value of "de" in "translation", and in .csv and .tsv without a header
     # columns have numbers, from 1. Line breaks become spaces if there are two sides. folders, wavs:
     # the same for tar files, where endings are columns and "json.label" is that of the .json file;

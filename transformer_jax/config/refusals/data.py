@@ -100,8 +100,9 @@ def _check_columns(data: Any) -> None:
             f"columns={entry!r}: must be source=COLUMN or target=COLUMN",
         )
         check(
-            data.source == "text" or named.count(side) == 1,
-            f"columns={data.columns}: several columns of a side are for source='text'; name one",
+            named.count(side) == 1 or (side == "source" and data.source == "text"),
+            f"columns={data.columns}: only the source side of source='text' can have several "
+            f"columns; name {side!r} once",
         )
 
 
