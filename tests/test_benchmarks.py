@@ -19,6 +19,7 @@ from server.conftest import listening, stand_in
 from server.test_limits import Paced
 from tiny import MODEL, VOCAB, alone, logits_of, make, random_store
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.convert import parse
@@ -520,6 +521,25 @@ def test_notes_of_a_voice_are_held_until_the_pitch_changes():
     sent = [[(x.type, x.note, x.time) for x in track if not x.is_meta] for track in tracks]
     assert sent[1] == [("note_on", 50, 120), ("note_off", 50, 360)]
     assert mido.MidiFile(tracks=tracks, ticks_per_beat=480).length == 1.0  # a quarter note
+
+
+def test_forms_are_scored_by_language(tmp_path, monkeypatch, capsys):
+    """The mean gives each language the same weight; a bad row is named by its line."""
+    study = script("inflection")
+    rows = ["a\tx\tV\ty", "b\tx\tV\ty", "b\tx\tN\tz", "b\tu\tN\tv"]
+    (tmp_path / "forms.tsv").write_text("\n".join(rows))
+    (tmp_path / "found").write_text("y\ny\nx\nx\n")
+    monkeypatch.setattr("sys.argv", ["", f"{tmp_path}/forms.tsv", f"{tmp_path}/found"])
+    study.main()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["33.33", "%", "b,", "3"]
+    assert printed[-1].strip() == "66.67 %  mean of 2 languages; 50.00 % of 4 forms"
+    (tmp_path / "found").write_text("y\ny\n")
+    with pytest.raises(UserError, match=r"has 2 lines, and .*forms\.tsv 4 rows"):
+        study.main()
+    (tmp_path / "forms.tsv").write_text("\n".join([*rows, "b\tx"]))
+    with pytest.raises(UserError, match=r"forms\.tsv:5: has 2 columns"):
+        study.main()
 
 
 def test_right_answers_among_the_most_probable():

@@ -206,6 +206,10 @@ WIDER = {
     "model.parametrization": "completep", "model.residual": "pre_norm",
     "optimizer.schedule": "constant", "optimizer.learning_rate": 0.001,
 }  # fmt: skip
+HYBRID = MODEL_OF_SOUNDS | {
+    "objective.name": "ctc_attention", "model.architecture": "encoder_decoder",
+    "model.tied_embeddings": "decoder",
+}  # fmt: skip
 EXPERTS = {"model.feed_forward_pattern": ("experts",)}
 NEEDS = {
     "evaluation.dynamic_rate": MODEL_OF_LINES,
@@ -218,6 +222,8 @@ NEEDS = {
         "model.encoder_pattern": ("conformer",),
         "model.residual": "pre_norm",
     },
+    "objective.ctc_weight": HYBRID,
+    "decoding.ctc_weight": HYBRID,
     "data.label_pattern": MODEL_OF_SOUNDS,
     "data.label_texts": MODEL_OF_SOUNDS,
     "data.frequency_mask_size": MODEL_OF_SOUNDS | {"data.augment": ("frequency_mask",)},
@@ -289,6 +295,11 @@ NEEDS = {
     "model.architecture": MODEL_OF_MASKS,
     "model.token_types": MODEL_OF_MASKS,
     "model.token_dropout": MODEL_OF_MASKS,
+    "model.unordered_pieces": {
+        "src.codec": "tagged",
+        "tokenizer.joint": False,
+        "model.tied_embeddings": "decoder",
+    },
     "model.pooling": MODEL_OF_CLASSES,
     "checkpoint.best_by": MODEL_OF_CLASSES,
     "model.encoder_pattern": {"model.window": 3},
@@ -887,6 +898,10 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
          ["config.decoding.shortlist=20", "objective.name='language_model'", "set it to 0"]),
         (MODEL_OF_SOUNDS | {"decoding.shortlist": 20},
          ["config.decoding.shortlist=20", "objective.name='ctc'", "set it to 0"]),
+        (MODEL_OF_SOUNDS | {"decoding.ctc_weight": 0.5},
+         ["config.decoding.ctc_weight=0.5", "objective.name='ctc'", "'ctc_attention'"]),
+        (HYBRID | {"decoding.ctc_weight": 0.5, "decoding.beam_size": 1, "decoding.draft": "ngram"},
+         ["config.decoding.ctc_weight=0.5", "draft='ngram'", "default"]),
         ({"decoding.draft": "", "decoding.beam_size": 1}, ["config.decoding.draft=''", "None"]),
         ({"model.d_ff": 2**20, "model.d_model": 2**12},
          ["config.model.d_ff=1048576", "d_model=4096", "2147483648"]),
@@ -1172,6 +1187,10 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
          ["config.data.columns=('source=x', 'target=y')", "no source side"]),
         ({"data.columns": ["text=x"]}, ["config.data.columns='text=x'", "target=COLUMN"]),
         ({"data.columns": ["target=x", "target=y"]}, ["config.data.columns=", "once"]),
+        ({"data.source": "folders", "data.columns": ["source=x", "source=y"]},
+         ["config.data.columns=('source=x', 'source=y')", "'text'", "once"]),
+        (MODEL_OF_LINES | {"objective.name": "chat", "data.columns": ["source=x", "source=y"]},
+         ["config.data.columns=", "one column a side", "once"]),
         ({"data.source": "arrays", "data.columns": ["target=x"]},
          ["config.data.columns", "'text' or 'folders' or 'wavs'"]),
         (MODEL_OF_LINES | {"data.prefixes": ["train=x"]},

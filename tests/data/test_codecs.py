@@ -47,6 +47,7 @@ NOT_ANY_TEXT = (
     "nucleotides",
     "notes",
     "smiles",
+    "tagged",
 )  # they encode languages of their own
 TEXTS = [
     name

@@ -99,7 +99,8 @@ def make_validation(
             if not beside.weight:  # no text is long enough for a further piece
                 continue
             scores[f"{name}_loss"] = beside.nll / beside.weight
-            scores[f"{name}_accuracy"] = beside.correct / beside.weight
+            if not math.isnan(beside.correct):
+                scores[f"{name}_accuracy"] = beside.correct / beside.weight
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Replicated on every device: a search on sharded parameters would gather at each step.

@@ -95,6 +95,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         asked = tokenizers.src
         _check(data, train, held_out, lambda x, place: check(asked, x.src, place), True)
     _check_dropped(experiment, tokenizers.src)
+    _check_unordered(experiment, tokenizers.src)
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
@@ -158,6 +159,16 @@ def _check_dropped(experiment: Experiment, codec: Codec) -> None:
             + (f"the id of <mask> is {mask}; set it to {mask}" if mask is not None else
                "the tokenizer has no <mask>; set it to None")
         )  # fmt: skip
+
+
+def _check_unordered(experiment: Experiment, codec: Codec) -> None:
+    """Check that the pieces without an order are the codec's tags."""
+    unordered, tags = experiment.model.unordered_pieces, getattr(codec, "tags", 0)
+    if unordered not in (0, tags):
+        raise UserError(
+            f"config.model.unordered_pieces={unordered}: src.codec={experiment.src.codec!r} has "
+            f"{tags} tags in this training text; set it to {tags}"
+        )
 
 
 def _check_latents(data: DataConfig, codec: Latents) -> None:

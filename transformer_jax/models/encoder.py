@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.base.vocabulary import PAD
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.move_head import MoveHead
-from transformer_jax.models.network import Memory, Network
+from transformer_jax.models.network import NEVER, Memory, Network, silenced
 from transformer_jax.nn.distributions import DISTRIBUTIONS, Distribution, Scale
 from transformer_jax.nn.embedding import Embed, Head, token_dropout
 from transformer_jax.nn.feedforward import ACTIVATIONS
@@ -98,7 +97,6 @@ HEADS = {
     "ctc": Kind("path"),
     "move": Kind("squares"),
 }
-_NEVER = -1e9  # the logit of a position in another segment
 
 
 def chosen(model: Core) -> list[str]:
@@ -260,13 +258,7 @@ def pointed(logits: Float[Array, "B S 2"], src: Memory, tgt: Side) -> Float[Arra
     seen = cross_view(tgt.pos, tgt.seg, src.pos, src.seg).mask()[:, 0]
     first, last = logits[:, None, :, 0], logits[:, None, :, 1]
     ends = jnp.where((tgt.pos == 0)[:, :, None], first, last)
-    return jnp.where(seen, ends, _NEVER)
-
-
-def silenced(logits: Float[Array, "B S V"], seg: Int[Array, "B S"]) -> Float[Array, "B S V"]:
-    """Return logits that make padding certain to be PAD, so that it adds nothing to any path."""
-    certain = jnp.where(jnp.arange(logits.shape[2]) == PAD, 0.0, _NEVER).astype(logits.dtype)
-    return jnp.where((seg > 0)[..., None], logits, certain.reshape(1, 1, -1))
+    return jnp.where(seen, ends, NEVER)
 
 
 class PieceHead(nn.Module):

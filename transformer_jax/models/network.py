@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
+from transformer_jax.base.vocabulary import PAD
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.models.core import Core, CoreStepper
 from transformer_jax.models.model import Output
@@ -19,6 +20,8 @@ from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import positions_of
 from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import View, cross_view, self_view
+
+NEVER = -1e9  # the logit of what cannot be: a position in another segment, a piece of padding
 
 
 class Memory(NamedTuple):
@@ -60,10 +63,8 @@ class Network(Core):
             memories = self.decoder.remember(memory.hidden)
         side = batch.src if batch.tgt is None else batch.tgt
         assert side is not None, "neither source nor prompt"
-        lanes, further = (
-            Lanes.empty(side.seg.shape[0], width, length, self.decoder.in_slots()),
-            None,
-        )
+        lanes = Lanes.empty(side.seg.shape[0], width, length, self.decoder.in_slots())
+        further, paths = None, self.paths(memory)
         src_seg = None if memory is None else jnp.asarray(memory.seg)
         if batch.tgt is None:
             caches = self.decoder.empty(lanes)
@@ -78,7 +79,13 @@ class Network(Core):
             x, caches, _, trunk = read
             further = self.begin_further(prompt, x, trunk, slots, lanes, reach)
         kept = [cache.keep(reach) for cache in caches]
-        return DecodeState(memories, src_seg, kept, lanes, further=further)
+        return DecodeState(memories, src_seg, kept, lanes, further=further, paths=paths)
+
+    def paths(self, memory: Memory | None) -> Float[Array, "B S V"] | None:
+        """Return CTC's log-probability of each piece at each position of the source, if the model
+        predicts any.
+        """
+        return None
 
     def begin_further(
         self, prompt: Side, x: Array, trunk: Array, slots: Slots, lanes: Lanes, reach: int
@@ -167,6 +174,12 @@ class Network(Core):
         return Stack(self.config, self.dtype, num_layers, pattern, cross)
 
 
+def silenced(logits: Float[Array, "B S V"], seg: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+    """Return logits that make padding certain to be PAD, so that it adds nothing to any path."""
+    certain = jnp.where(jnp.arange(logits.shape[2]) == PAD, 0.0, NEVER).astype(logits.dtype)
+    return jnp.where((seg > 0)[..., None], logits, certain.reshape(1, 1, -1))
+
+
 def _across(view: View, src_seg: Int[Array, "B S"] | None) -> View | None:
     """Return the view of decoder queries on the source, if there is one."""
     if src_seg is None:
@@ -186,6 +199,7 @@ class DecodeState:
     lanes: Lanes
     shortlist: Shortlist | None = None  # of the output
     further: Any = None  # a `multi_token.Further`, where a search asks for further pieces
+    paths: Float[Array, "B S V"] | None = None  # see `Network.paths`
 
 
 class NetworkStepper(CoreStepper):
@@ -209,10 +223,13 @@ class NetworkStepper(CoreStepper):
     def grow(self, state: DecodeState, src_length: int, length: int) -> DecodeState:
         """See Stepper."""
         prompt = src_length if state.src_seg is None else state.lanes.shared
-        lanes, seg = state.lanes.grow(length, prompt), state.src_seg
+        lanes, seg, paths = state.lanes.grow(length, prompt), state.src_seg, state.paths
         if seg is not None:
             src_length = self._model.entering(src_length)
-            seg = jnp.pad(seg, ((0, 0), (0, src_length - seg.shape[1])))
+            more = (0, 0), (0, src_length - seg.shape[1])
+            seg = jnp.pad(seg, more)
+            if paths is not None:
+                paths = silenced(jnp.pad(paths, (*more, (0, 0))), seg)
         return replace(
             state,
             memories=[None if x is None else x.pad(src_length) for x in state.memories],
@@ -220,6 +237,7 @@ class NetworkStepper(CoreStepper):
             caches=[cache.grow(state.lanes, lanes) for cache in state.caches],
             lanes=lanes,
             further=state.further and state.further.grow(state.lanes, lanes),
+            paths=paths,
         )
 
     def foresee(

@@ -6,11 +6,28 @@ import numpy as np
 
 from transformer_jax.base.arrays import Array, Float, Int, Size
 from transformer_jax.base.errors import UserError
+from transformer_jax.base.vocabulary import RESERVED
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn import roles
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.lookup import look_up
+
+
+def without_order(
+    ids: Int[Array | np.ndarray, "B S"], pos: Int[Array | np.ndarray, "B S"], count: int
+) -> Int[Array, "B S"]:
+    """Return the positions of pieces of which the `count` with the first ids after the special ones
+    have no order: theirs is 0, and the others count from 1, within each segment, without them (Wu
+    et al. 2021, arXiv:2005.10213, section 3).
+    """
+    ids, pos = jnp.asarray(ids), jnp.asarray(pos)
+    ordered = ((ids < RESERVED) | (ids >= RESERVED + count)).astype(pos.dtype)
+    before = jnp.cumsum(ordered, axis=1) - ordered
+    first = jnp.arange(ids.shape[1])[None] - pos  # where each segment begins
+    own = before - jnp.take_along_axis(before, first, axis=1) + 1
+    # A text without such pieces, as long as the row, has no room for one more.
+    return jnp.where(ordered > 0, jnp.minimum(own, ids.shape[1] - 1), 0)
 
 
 class NoPositions(nn.Module):

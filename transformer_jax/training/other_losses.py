@@ -99,12 +99,13 @@ def ctc_sums(
     weight: Float[Array, "B T"],
 ) -> Sums:
     """Return the sums of -log p of lines, over all their paths through the positions of a row
-    (Graves et al. 2006, equation 5); `correct` is NaN. Lines that no path produces count 0.
+    (Graves et al. 2006, equation 5); `correct` is NaN. Lines that no path produces count 0. The
+    pieces of a line have one weight, the line's.
     """
-    kept = (weight > 0).astype(logits.dtype)
+    kept, each = (weight > 0).astype(logits.dtype), weight.max(1).astype(logits.dtype)
     none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the positions are padding: see the head
     nll = optax.ctc_loss(logits, none, targets, 1 - kept, blank_id=PAD)
-    nll = jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0).sum()
+    nll = (each * jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0)).sum()
     return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), weight.astype(nll.dtype).sum())
 
 

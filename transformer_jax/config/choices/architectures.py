@@ -214,7 +214,8 @@ _PAIRS = ("pair_width", "pair_heads", "outer_width", "pair_parts", "recycling", 
 _LOGITS = "logits_factor", "logits_softcap", "logits_bias"
 ARCHITECTURES = {
     "encoder_decoder": Architecture(
-        crosses=True, vectors=True, deep_norm=True, widens=True, reads=_LOGITS
+        crosses=True, vectors=True, deep_norm=True, widens=True,
+        reads=("unordered_pieces", *_LOGITS),
     ),
     "decoder": Architecture(
         stacks=("decoder",), one_sequence=True, deep_norm=True, widens=True,

@@ -70,6 +70,7 @@ CODECS = {
     "spans": Codec(text=False),
     "smiles": Codec(),
     "notes": Codec(strict=True),
+    "tagged": Codec(strict=True),
     "fen": Codec(chess=True),
     "board": Codec(chess=True),
     "moves": Codec(text=False, classes=True),
@@ -89,6 +90,11 @@ CODECS = {
     "log_mel": Codec(
         sources=("wavs",), noun="sound", read_as="sounds", sound=True,
         reads=("sample_rate", "n_fft", "hop_length", "num_mels"),
+        tasks={"translation": "automatic-speech-recognition",
+               "text-classification": "audio-classification"},
+    ),
+    "frames": Codec(
+        sources=("arrays",), noun="sound", read_as="sounds", sound=True,
         tasks={"translation": "automatic-speech-recognition",
                "text-classification": "audio-classification"},
     ),

@@ -20,6 +20,7 @@ class Objective(Record):
       "preferences" or "pairs" of answers, of which one is better.
     paired: whether a source line has two texts, neither of which can be read without the other.
     best_path: whether it writes the likeliest piece at each position, without a search.
+    hybrid: whether CTC predicts what is written too, from the source side alone.
     prompt: what it reads of a prompt before it writes, if it takes prompts: the "beginning" of a
       text, a "source", a text with "gaps", or "messages" of a conversation.
     likelihood: whether it gives the probability of any text, piece after piece.
@@ -64,6 +65,7 @@ class Objective(Record):
     lines: str | None = None
     paired: bool = False
     best_path: bool = False
+    hybrid: bool = False
     prompt: str | None = None
     likelihood: bool = False
     senses: bool = False

@@ -299,6 +299,18 @@ OBJECTIVES = {
         task="translation",
         check=_check_ctc,
     ),
+    "ctc_attention": Objective(
+        architectures=("encoder_decoder",),
+        translates=True,
+        hybrid=True,
+        senses=True,
+        chooses=False,
+        reads=("ctc_weight",),
+        title="A translator",
+        evaluated="run",
+        task="translation",
+        check=_check_ctc,
+    ),
     "reconstruct": Objective(
         architectures=("autoencoder", "variational_autoencoder"),
         vectors="patches",

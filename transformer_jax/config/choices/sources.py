@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.config.bounds import check, default_unless, either
-from transformer_jax.config.choices.codecs import PICTURED
-from transformer_jax.config.choices.record import Record, readers
+from transformer_jax.config.choices.codecs import CODECS, PICTURED
+from transformer_jax.config.choices.record import Record, readers, with_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +85,13 @@ class Augmentation(Record):
     codecs: tuple[str, ...]
 
 
+_HEARD = with_(CODECS, sound=True)
 AUGMENTATIONS = {
     "crop": Augmentation(codecs=PICTURED, reads=("crop_padding",)),
     "flip": Augmentation(codecs=PICTURED),
     "cutout": Augmentation(codecs=PICTURED, reads=("cutout_size",)),
-    "frequency_mask": Augmentation(codecs=("log_mel",), reads=("frequency_mask_size",)),
-    "time_mask": Augmentation(codecs=("log_mel",), reads=("time_mask_size", "time_mask_share")),
+    "frequency_mask": Augmentation(codecs=_HEARD, reads=("frequency_mask_size",)),
+    "time_mask": Augmentation(codecs=_HEARD, reads=("time_mask_size", "time_mask_share")),
 }
 
 

@@ -74,7 +74,7 @@ def _check_conv1d(model: Any, field: str) -> None:
 
 STEMS = {
     "embedding": Stem(),
-    "linear": Stem(codecs=("patches", "tubelets", "latents", "log_mel"), inverted=True),
+    "linear": Stem(codecs=("patches", "tubelets", "latents", "log_mel", "frames"), inverted=True),
     "convolution": Stem(
         codecs=("patches",), rows=True, inverted=True, reads=("stem_layers", "grid"),
         check=_check_convolution,
@@ -88,7 +88,7 @@ STEMS = {
         codecs=("series",), rows=True, reads=("distribution", "series_norm"),
         check=_check_variates,
     ),
-    "conv1d": Stem(codecs=("patches", "log_mel"), rows=True, check=_check_conv1d),
+    "conv1d": Stem(codecs=("patches", "log_mel", "frames"), rows=True, check=_check_conv1d),
     "trajectory": Stem(
         codecs=("states",), rows=True,
         needs=(Need("architecture", ("decision_transformer",), "{has} reads steps of an agent"),),
@@ -188,6 +188,11 @@ def _check_reader(model: Any) -> None:
         model.token_dropout is None,
         f"token_dropout={model.token_dropout}: there are no pieces with stem={model.stem!r}; set "
         "it to None",
+    )
+    check(
+        model.unordered_pieces == 0,
+        f"unordered_pieces={model.unordered_pieces}: there are no pieces with stem={model.stem!r}; "
+        "set it to 0",
     )
     check(
         model.tied_embeddings != "all" or model.architecture != "encoder_decoder",

@@ -96,10 +96,13 @@ def _check_columns(data: Any) -> None:
     named = [entry.partition("=")[0] for entry in data.columns]
     for side, entry in zip(named, data.columns, strict=True):
         check(
-            side in ("source", "target")
-            and named.count(side) == 1
-            and entry[len(side) + 1 :] != "",
-            f"columns={entry!r}: must be source=COLUMN or target=COLUMN, once for each side",
+            side in ("source", "target") and entry[len(side) + 1 :] != "",
+            f"columns={entry!r}: must be source=COLUMN or target=COLUMN",
+        )
+        check(
+            named.count(side) == 1 or (side == "source" and data.source == "text"),
+            f"columns={data.columns}: only the source side of source='text' can have several "
+            f"columns; name {side!r} once",
         )
 
 

@@ -28,6 +28,13 @@ def check_decoding(decoding: Any) -> None:
         f"repetition_penalty={decoding.repetition_penalty}: a beam compares hypotheses by the "
         "model's own probabilities; set beam_size=1, or search='sample'",
     )
+    for other, plain in (("draft", None), ("shortlist", 0)):
+        value = getattr(decoding, other)
+        check(
+            decoding.ctc_weight == 0 or value == plain,
+            f"ctc_weight={decoding.ctc_weight}: CTC scores all pieces, one at a time, which "
+            f"{other}={value!r} does not fit; set one of them to its default",
+        )
     _check_draft(decoding)
     _check_cache(decoding)
     decoding.check_fits(1)

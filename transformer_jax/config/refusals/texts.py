@@ -56,6 +56,11 @@ def check_codecs(run: Any) -> None:
         f"decoding.shortlist={run.decoding.shortlist}: is for translating text, which "
         f"objective.name={name!r} with src.codec={run.src.codec!r} does not do; set it to 0",
     )
+    check(
+        run.decoding.ctc_weight == 0 or run.objective.record.hybrid,
+        f"decoding.ctc_weight={run.decoding.ctc_weight}: objective.name={name!r} trains no CTC "
+        f"beside a decoder; set it to 0, or train with {either(with_(OBJECTIVES, hybrid=True))}",
+    )
 
 
 def check_codecs_read(run: Any) -> None:
@@ -150,6 +155,11 @@ def check_windows(run: Any) -> None:
         or not objective.one_sided
         or objective.record.lines == "conversations",
         f"data.columns={data.columns}: {name} has no source side; name only the target's column",
+    )
+    sides = [entry.partition("=")[0] for entry in data.columns]
+    check(
+        objective.record.lines is None or len(sides) == len({*sides}),
+        f"data.columns={data.columns}: {name} reads rows with one column a side; name each once",
     )
     check(
         not data.subword_dropout,

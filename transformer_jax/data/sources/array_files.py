@@ -1,5 +1,6 @@
 """NumPy .npz files of non-text inputs, such as pictures, with a label for each."""
 
+import itertools
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
+from transformer_jax.data.sources.chosen import Chosen
 from transformer_jax.data.sources.labelled import text_of
 
 
@@ -19,7 +21,9 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     In PART.npz the source side is the array that `source_language` names, [n ...], and the target
     side the one that `target_language` names, [n]; if both name the same, there are no labels. If
     the file also has an array `names`, labels are indices into it, from 0. Where `label_texts` has
-    entries, a label becomes its text.
+    entries, a label becomes its text. With an array `offsets`, [n+1], entries differ in length:
+    entry i is rows offsets[i] up to offsets[i+1] of the source side's array. Of PART[::20] and
+    PART[!::20] only some entries are meant: see `Chosen`.
 
     Raises:
       UserError: if a file or an array is missing or damaged, or the arrays differ in length.
@@ -27,7 +31,7 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     values: list[np.ndarray] = []
     labels: list[str] = []
     for part in getattr(config, split):
-        path = user_path(config.directory or ".") / f"{part}.npz"
+        chosen, path = _part(config, split, part)
         arrays = _read(path, config, split)
         src, tgt = arrays[config.source_language], arrays[config.target_language]
         if src.ndim < 2:
@@ -35,20 +39,50 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
                 f"config.data.source_language={config.source_language!r}: {path} has one number or "
                 "text for each example there, not an array such as a picture; name another"
             )
+        entries = _entries(path, src, arrays.get("offsets"), config.source_language)
+        kept = chosen.of(entries, f"config.data.{split}")
+        values += kept
         if config.source_language == config.target_language:
-            values, labels = values + list(src), labels + [""] * len(src)
+            labels += [""] * len(kept)
             continue
-        if len(src) != len(tgt):
+        if len(entries) != len(tgt):
             raise UserError(
-                f"{path}: {config.source_language} has {len(src)} entries, "
+                f"{path}: {config.source_language} has {len(entries)} entries, "
                 f"{config.target_language} {len(tgt)}; entry i of one must belong to entry i of "
                 "the other"
             )
-        values += list(src)
         names = _named(path, tgt, arrays.get("names"))
         texts = {name: text_of(config, name, str(path)) for name in dict.fromkeys(names)}
-        labels += [texts[name] for name in names]
+        labels += chosen.of([texts[name] for name in names], f"config.data.{split}")
     return values, labels
+
+
+def _part(config: DataConfig, split: str, part: str) -> tuple[Chosen, Path]:
+    """Return a part of a split, and its file."""
+    chosen = Chosen.read(part, f"config.data.{split}")
+    return chosen, user_path(config.directory or ".") / f"{chosen.name}.npz"
+
+
+def _entries(
+    path: Path, array: np.ndarray, offsets: np.ndarray | None, name: str
+) -> list[np.ndarray]:
+    """Return the entries of an array; offsets, if any, say where each begins and the last ends."""
+    if offsets is None:
+        return list(array)
+    whole = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) > 0
+    if not whole or offsets[0] != 0 or offsets[-1] != len(array):
+        raise UserError(
+            f"{path}: offsets must be whole numbers [n+1] from 0 to {len(array)}, the rows of "
+            f"{name}: entry i is rows offsets[i] up to offsets[i+1]"
+        )
+    falls = offsets[1:] < offsets[:-1]
+    if falls.any():
+        first = int(falls.argmax())
+        raise UserError(
+            f"{path}: offsets fall from {offsets[first]} to {offsets[first + 1]} at entry "
+            f"{first + 1}; each entry must end where or after it begins"
+        )
+    return [array[begin:end] for begin, end in itertools.pairwise(offsets.tolist())]
 
 
 def _read(path: Path, config: DataConfig, split: str) -> dict[str, Any]:
@@ -60,7 +94,7 @@ def _read(path: Path, config: DataConfig, split: str) -> dict[str, Any]:
         )
     fields = ("source_language", "target_language")
     wanted = {getattr(config, field): f"config.data.{field}" for field in fields}
-    return read_arrays(path, wanted, ["names"])
+    return read_arrays(path, wanted, ["names", "offsets"])
 
 
 def made_by(config: DataConfig, split: str) -> str:
@@ -72,7 +106,7 @@ def made_by(config: DataConfig, split: str) -> str:
     """
     found: dict[str, Path] = {}
     for part in getattr(config, split):
-        path = user_path(config.directory or ".") / f"{part}.npz"
+        _, path = _part(config, split, part)
         array = read_arrays(path, [], ["autoencoder"]).get("autoencoder", [""])
         found.setdefault(str(array[0]), path)
     if len(found) > 1:

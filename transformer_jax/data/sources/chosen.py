@@ -3,10 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.data.texts import joined
 
+T = TypeVar("T")
 _PART = re.compile(r"(.+)\[(!?)(\d*):(\d*)(?::(\d+))?\]")
 
 
@@ -46,8 +48,8 @@ class Chosen:
         rows = range(total)[self.rows]
         return [row for row in range(total) if row not in rows] if self.others else rows
 
-    def of(self, texts: Sequence[str], field: str) -> Sequence[str]:
-        """Return those of all texts of the part. Consecutive ones of a large file stay on disk.
+    def of(self, texts: Sequence[T], field: str) -> Sequence[T]:
+        """Return those of all rows of the part. Consecutive ones of a large file stay on disk.
 
         Raises:
           UserError: if there are none; names the field.

@@ -106,7 +106,7 @@ class Table:
     """
 
     files: Sequence[Path]
-    columns: Sequence[Column]
+    columns: Sequence[Column]  # those of a side are joined by TABs
     whole: bool = False
     breaks: bool = False
     numbers: bool = False
@@ -141,7 +141,8 @@ class Table:
     @property
     def _sides(self) -> list[str]:
         """The sides of the texts that come of a row."""
-        return ["target"] if self.objects else [column.side for column in self.columns]
+        sides = dict.fromkeys(column.side for column in self.columns)
+        return ["target"] if self.objects else [*sides]
 
     def spans(self) -> Iterator[Span]:
         """Yield where the texts are, some at a time."""
@@ -187,7 +188,17 @@ class Table:
                     yield [self._objects(path, block)]
                     continue
                 sides = zip(self.columns, block.columns, strict=True)
-                yield [self._checked(path, block, *side) for side in sides]
+                yield self._by_side([self._checked(path, block, *side) for side in sides])
+
+    def _by_side(self, columns: list[list[str]]) -> list[list[str]]:
+        """Return the texts of each side, from those of each column."""
+        together = []
+        for side in self._sides:
+            pairs = zip(self.columns, columns, strict=True)
+            own = [texts for column, texts in pairs if column.side == side]
+            joint = list(map("\t".join, zip(*own, strict=True))) if len(own) > 1 else own[0]
+            together.append(joint)
+        return together
 
     def _objects(self, path: Path, block: Block) -> list[str]:
         """Return the values of a row as JSON; text is taken to be JSON already."""

@@ -108,9 +108,8 @@ def _spans(
     """Yield where the texts of one side of a part are."""
     files = _files(config, split, part)
     if files is not None:
-        named = config.named("columns").get("target", config.target_language)
-        column = WHOLE if whole_rows else named
-        yield from Table(files, [Column("target", column)]).spans()  # rows are those of any column
+        column = Column("target", WHOLE) if whole_rows else _columns(config, "target")[0]
+        yield from Table(files, [column]).spans()  # rows are those of any column
         return
     language = config.source_language if source else config.target_language
     path = _find(config, split, f"{part}.{language}")
@@ -152,11 +151,17 @@ def _table(
     files = _files(config, split, part)
     if files is None:
         return None
-    named = config.named("columns")
-    columns = [Column("target", named.get("target", config.target_language))]
+    columns = _columns(config, "target")
     if not one_sided:
-        columns.insert(0, Column("source", named.get("source", config.source_language)))
+        columns = _columns(config, "source") + columns
     return Table(files, columns, whole, breaks=one_sided, numbers=labels)
+
+
+def _columns(config: DataConfig, side: str) -> list[Column]:
+    """Return the columns of a side, in the order in which they are named."""
+    language = config.source_language if side == "source" else config.target_language
+    names = [entry.partition("=")[2] for entry in config.columns if entry.startswith(f"{side}=")]
+    return [Column(side, name) for name in names or [language]]
 
 
 def _files(config: DataConfig, split: str, part: str) -> Sequence[Path] | None:

@@ -17,6 +17,7 @@ from transformer_jax.data.codecs.codec import VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.store.lexicon import Lexicon
 from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.ctc import joint
 from transformer_jax.decoding.loaded import Loaded
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.beam import BeamSearch
@@ -85,7 +86,7 @@ class Translator(Lines):
         check_contiguous(config, "a translation")
         models = list(model) if isinstance(model, Sequence) else [model]
         config = foreseeing(config, models)
-        self.models = computing_in(config.compute_dtype, models)
+        self.models = joint(config.ctc_weight, computing_in(config.compute_dtype, models))
         self._tokenizers, self.config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
         self._lexicon = lexicon if config.shortlist else None
