@@ -40,7 +40,8 @@ LEVELS = {
 # of examples are drawn along with the examples.
 SAME_LEVEL = {("evaluation", "plots"), ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
-WITH_JAX = ("base.arrays", "base.counting", "base.shares", "runs.checkpoint", "runs.integrity")
+WITH_JAX = ("base.arrays", "base.counting", "base.shares", "runs.checkpoint", "runs.integrity",
+            "runs.reading")  # fmt: skip
 NO_JAX = ("data", "config", "door", "base", "runs")  # but for these modules
 
 

@@ -17,9 +17,10 @@ import pytest
 from tiny import RUN
 
 from transformer_jax.base.errors import UserError
-from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.config import CheckpointConfig, Experiment, MeshConfig
 from transformer_jax.config.convert import to_json
 from transformer_jax.experiments import train as runs
+from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.workdir import WorkDir, read_rows
 from transformer_jax.sharding.processes import joined
 from transformer_jax.training.loop import Outcome
@@ -249,3 +250,103 @@ def test_a_port_in_use_is_refused_by_the_process_that_would_listen_there(address
             UserError, match=rf"port {port} cannot be used \(Address already in use"
         ):
             joined(f"127.0.0.1:{port}", 2, 0).__enter__()
+
+
+# Two processes with two devices each, and arrays divided among them in several ways, all of which
+# are saved as steps 1 and 2. Then it does what it is told.
+SAVED = """
+import os, signal, sys
+from pathlib import Path
+import jax, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from transformer_jax.config import CheckpointConfig
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.runs.integrity import checksums
+from transformer_jax.sharding.processes import joined, together
+port, me, place, then = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+with joined(f"127.0.0.1:{port}", 2, me):
+    mesh = jax.make_mesh((2, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
+    whole = np.random.default_rng(0).normal(size=(4, 60, 80)).astype(np.float32)
+    specs = P("fsdp", None, "tensor"), P(None, "fsdp"), P(("fsdp", "tensor")), P("tensor"), P()
+    places = {f"w{i}": NamedSharding(mesh, spec) for i, spec in enumerate(specs)}
+    params = {
+        name: jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+        for name, sharding in places.items()
+    }
+    print(checksums(params) == checksums(dict.fromkeys(places, whole)))
+    rest = {name: params.pop(name) for name in ("w3", "w4")}  # both processes have all of them
+    checkpoints = Checkpoints(place, CheckpointConfig())
+    for step in (1, 2):
+        checkpoints.save(step, params, rest, {"step": step})
+    checkpoints.wait()
+    if then == "lost":
+        wide = np.random.default_rng(1).normal(size=(4000, 2000)).astype(np.float32)
+        split = NamedSharding(mesh, P("fsdp"))
+        large = jax.make_array_from_callback(wide.shape, split, lambda index: wide[index])
+        checkpoints.save(3, {"w": large}, {}, {"step": 3})
+        if me == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        checkpoints.wait()
+    if me == 0:  # the part of process 1 is cut
+        parts = (place / "2/params/ocdbt.process_1/d").iterdir()
+        largest = max(parts, key=lambda path: path.stat().st_size)
+        os.truncate(largest, largest.stat().st_size // 2)
+    together("cut")
+    def outline(x):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+    like = jax.tree.map(outline, (params, rest))
+    again = Checkpoints(place, CheckpointConfig())
+    for step in (2, 1):
+        try:
+            found = again.restore(step, *like)[:2]
+            print(checksums(found) == checksums((params, rest)))
+        except DamagedCheckpoint as error:
+            print(error)
+"""
+
+
+def save_in_two(place: Path, then: str) -> list[subprocess.Popen]:
+    port = free_port()
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", SAVED, f"{port}", f"{me}", str(place), then], env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for me in range(2)
+    ]  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_a_checkpoint_that_one_process_cannot_read_is_damaged_for_all(tmp_path):
+    """They agree on an earlier one. Checksums of divided arrays are those of the whole ones, though
+    each process reads its own part.
+    """
+    processes = save_in_two(tmp_path / "run", "read")
+    shown = [process.communicate(timeout=300)[0].splitlines() for process in processes]
+    lines = [[line for line in each if not line.startswith("[Gloo]")] for each in shown]
+    place = tmp_path / "run/2"
+    for me, (same, damaged, restored) in enumerate(lines):
+        assert (same, restored) == ("True", "True")
+        why = "cannot be read" if me == 1 else "process 1 cannot read it"
+        assert damaged.startswith(f"{place}: damaged: {why}")
+
+
+@pytest.mark.e2e
+def test_a_process_lost_in_a_save_leaves_the_checkpoint_before_it(tmp_path):
+    """What is half-written is never taken for a checkpoint, and named when it is deleted."""
+    processes = save_in_two(tmp_path / "run", "lost")
+    codes = wait(processes, 120)
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] == 75, processes[0].stderr.read()
+    assert "process 1" in processes[0].stderr.read()
+    checkpoints = Checkpoints(tmp_path / "run", CheckpointConfig())
+    assert checkpoints.steps() == [1, 2]
+    (left,) = checkpoints.clean()
+    assert left.startswith("3.orbax-checkpoint-tmp")
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    outline = jax.ShapeDtypeStruct((4, 60, 80), np.float32, sharding=here)
+    like = [dict.fromkeys(names, outline) for names in (("w0", "w1", "w2"), ("w3", "w4"))]
+    params, rest, _ = checkpoints.restore(2, *like)
+    for found in (params["w1"], params["w2"], rest["w3"], rest["w4"]):
+        np.testing.assert_array_equal(found, params["w0"])

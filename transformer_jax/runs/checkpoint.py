@@ -1,30 +1,26 @@
-"""The only interface to Orbax: save, restore, verify, choose and average checkpoints.
+"""Save, restore, verify, choose and average checkpoints: with `reading`, all that knows Orbax.
 
 A checkpoint is a directory <step>/ with the items params, training and record. The record is JSON:
 host values, validation scores, a checksum of every array, and a hash of the record itself.
 """
 
-import glob
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
-from etils.epath.gpath import PosixGPath
 
 from transformer_jax.base.arrays import mean
 from transformer_jax.base.disk import DiskError, check_room, quiet, write_text, writing
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import CheckpointConfig
-from transformer_jax.runs import integrity
+from transformer_jax.runs import integrity, reading
 from transformer_jax.runs.integrity import DamagedCheckpoint, checksums, seal
+from transformer_jax.runs.reading import Place
 from transformer_jax.runs.retention import Record, best, check_one_run, choose, kept, steps_in
 from transformer_jax.sharding.processes import all_or_none, together
 
@@ -33,21 +29,13 @@ _OPTIONS = ocp.CheckpointManagerOptions(create=False)
 _RECORD = "record/metadata"  # relative to a step's directory; where Orbax puts JSON
 
 
-class _Place(PosixGPath):
-    """A path as Orbax uses it; brackets and stars in it are part of the name, not of a pattern."""
-
-    def glob(self, pattern: str) -> Iterator["_Place"]:
-        """Yield what is here under names that match."""
-        return (self._new(match) for match in glob.glob(f"{glob.escape(str(self))}/{pattern}"))
-
-
 class _Begun(NamedTuple):
     """A save in progress."""
 
     step: int
     record: Record
     need: int  # bytes
-    like: dict[str, Any]  # arrays without contents, to read them back into
+    like: dict[str, Any]  # what its arrays are read back into
 
 
 class Checkpoints:
@@ -68,7 +56,7 @@ class Checkpoints:
         if self._open_manager is None:
             # Orbax keeps every step; `_prune`, which reads the records, decides which ones stay.
             self._open_manager = ocp.CheckpointManager(
-                _Place(self.directory), item_names=_ITEMS, options=_OPTIONS
+                Place(self.directory), item_names=_ITEMS, options=_OPTIONS
             )
         return self._open_manager
 
@@ -109,7 +97,7 @@ class Checkpoints:
                 check_room(self.directory, need)  # fail now, not halfway through
             saved = self._manager.save(step, args=composite, force=True)
             assert saved, f"checkpoint {step} was not saved"
-            self._begun = _Begun(step, record, need, jax.tree.map(_outline, tree))
+            self._begun = _Begun(step, record, need, jax.tree.map(reading.outline, tree))
 
     def wait(self) -> None:
         """Block until the save in progress, if any, can be chosen and restored: it is read back.
@@ -127,11 +115,12 @@ class Checkpoints:
 
     def _read_back(self, begun: _Begun) -> None:
         """Raise DiskError, and delete the step, if it cannot be restored as it was saved."""
+        read = reading.restore if jax.process_count() == 1 else reading.read_back
         try:
             with all_or_none():
                 try:
                     for name, part in begun.like.items():  # one at a time, to need less memory
-                        self._read(begun.step, {name: part})
+                        self._read(begun.step, {name: part}, read)
                 except DamagedCheckpoint as error:
                     raise DiskError(
                         f"checkpoint {begun.step} cannot be read back after it was written: {error}"
@@ -214,22 +203,16 @@ class Checkpoints:
         """Return only the parameters of a step; raises like `restore`."""
         return self._read(step, {"params": params})["params"]
 
-    def _read(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
+    def _read(
+        self, step: int, like: dict[str, Any], read: Callable[[Path, Any], Any] = reading.restore
+    ) -> dict[str, Any]:
         place = self.directory / str(step)
         stored = {k: v for k, v in self.record(step)["arrays"].items() if k.split("/")[0] in like}
         integrity.check_kinds(place, like, stored)
-        items = {name: ocp.args.StandardRestore(part) for name, part in like.items()}
-        _ignore_late_answers()
-        try:
-            with quiet():
-                restored = self._manager.restore(step, args=ocp.args.Composite(**items))
-        except jax.errors.JaxRuntimeError:
-            raise  # from the device, not the disk
-        except Exception as error:  # Orbax and TensorStore raise many types
-            reason = " ".join(str(error).split()).partition(". ")[0][:200]
-            raise DamagedCheckpoint(f"{place}: damaged: cannot be read ({reason})") from None
-        trees = {name: restored[name] for name in like}
-        integrity.check_sums(place, trees, stored)
+        with _damaged_for_all(place):
+            trees = {name: read(place / name, part) for name, part in like.items()}
+        with _damaged_for_all(place):
+            integrity.check_sums(place, trees, stored)
         return trees
 
     def record(self, step: int) -> Record:
@@ -286,20 +269,9 @@ class Checkpoints:
             self._open_manager.close()
 
 
-def _outline(leaf: Any) -> np.ndarray:
-    """Return a host array of this type and shape that takes no memory."""
-    return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
-
-
-def _ignore_late_answers() -> None:
-    """Keep Python from printing a traceback for each read that ends after another one failed: such
-    a read reports to an event loop that Orbax has closed by then.
-    """
-    before = sys.unraisablehook
-    if getattr(before, "func", None) is not _unless_late:
-        sys.unraisablehook = partial(_unless_late, before)
-
-
-def _unless_late(before: Callable[[Any], None], unraisable: Any) -> None:
-    if str(unraisable.exc_value) != "Event loop is closed":
-        before(unraisable)
+def _damaged_for_all(place: Path) -> AbstractContextManager[None]:
+    """Raise DamagedCheckpoint in every process if one cannot read its part."""
+    return all_or_none(
+        (DamagedCheckpoint,),
+        lambda process: DamagedCheckpoint(f"{place}: damaged: process {process} cannot read it"),
+    )

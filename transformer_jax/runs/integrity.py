@@ -2,7 +2,11 @@
 
 import hashlib
 import json
+import math
 import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +14,26 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from transformer_jax.base import crc
 from transformer_jax.base.errors import UserError
 
 
 class DamagedCheckpoint(UserError):
     """The data read differs from the data saved."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """What one process knows of an array that is divided among several."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    added: int  # by its parts to the CRC-32; see base/crc.py
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of the whole array."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def kinds(tree: Any) -> dict[str, str]:
@@ -26,9 +45,14 @@ def checksums(tree: Any) -> dict[str, str]:
     """Return {"layer/w": "float32[8,16] 1b2c3d4e"}: the CRC-32 of each array's bytes, in C order.
 
     It covers the whole array, however it is sharded. A CRC-32 detects every error burst of at most
-    32 bits, and all but one in 2^32 of the others.
+    32 bits, and all but one in 2^32 of the others. If arrays are divided among processes, all of
+    them must call this: each reads its own part alone.
     """
-    return {name: f"{_kind(leaf)} {zlib.crc32(_bytes(leaf)):08x}" for name, leaf in _leaves(tree)}
+    leaves = _leaves(tree)
+    sums = _sums([leaf for _, leaf in leaves])
+    return {
+        name: f"{_kind(leaf)} {total:08x}" for (name, leaf), total in zip(leaves, sums, strict=True)
+    }
 
 
 def mismatch(like: Any, stored: dict[str, str]) -> str | None:
@@ -71,9 +95,37 @@ def _kind(leaf: Any) -> str:
     return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
 
 
+def _sums(leaves: Sequence[Any]) -> list[int]:
+    """Return the CRC-32 of each array."""
+    with ThreadPoolExecutor() as pool:  # zlib lets others run
+        known = [*pool.map(_sum, leaves)]
+    mine = [own.added if isinstance(own, Divided) else 0 for own in known]
+    if any(isinstance(own, Divided) for own in known):
+        every = multihost_utils.process_allgather(np.array(mine, np.uint32))
+        mine = np.bitwise_xor.reduce(every, 0).tolist()
+    return [
+        crc.completed(added, own.nbytes) if isinstance(own, Divided) else own
+        for own, added in zip(known, mine, strict=True)
+    ]
+
+
+def _sum(leaf: Any) -> int | Divided:
+    """Return the CRC-32 of an array, or what this process's parts of it add to that."""
+    if isinstance(leaf, Divided):
+        return leaf
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+        return zlib.crc32(_bytes(leaf))
+    if leaf.is_fully_replicated:
+        return zlib.crc32(_bytes(leaf.addressable_data(0)))
+    added = 0
+    for part in leaf.addressable_shards:
+        if part.replica_id == 0:  # of equal parts, one device's counts
+            start = [axis.start or 0 for axis in part.index]
+            added ^= crc.contribution(np.asarray(part.data), leaf.shape, start)
+    return Divided(leaf.shape, leaf.dtype, added)
+
+
 def _bytes(leaf: Any) -> memoryview:
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        leaf = multihost_utils.process_allgather(leaf, tiled=True)
     return np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data
 
 

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -124,20 +124,25 @@ def together(what: str) -> None:
 
 
 @contextmanager
-def all_or_none() -> Iterator[None]:
-    """Raise a DiskError in every process if one encounters a disk error inside.
+def all_or_none(
+    errors: tuple[type[Exception], ...] = (OSError, DiskError),
+    elsewhere: Callable[[int], Exception] = lambda i: DiskError(f"process {i} cannot write"),
+) -> Iterator[None]:
+    """Raise an error in every process if one encounters an error of these kinds inside: its own, or
+    that of the first process that has one, by its index.
 
-    For files that a single process writes, so that all processes continue alike.
+    For files that a single process writes, or reads its part of, so that all continue alike. There
+    is no waiting for others inside.
     """
-    error: OSError | DiskError | None = None
+    error: Exception | None = None
     try:
         yield
-    except (OSError, DiskError) as met:
+    except errors as met:
         error = met
     if jax.process_count() > 1:
         failed = multihost_utils.process_allgather(np.array(error is not None))
         if failed.any() and error is None:
-            raise DiskError(f"process {failed.argmax()} cannot write")
+            raise elsewhere(int(failed.argmax()))
     if error is not None:
         raise error
 
