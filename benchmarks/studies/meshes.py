@@ -51,6 +51,7 @@ from transformer_jax.experiments.accelerators import GPUS
 from transformer_jax.experiments.collectives import Collective
 from transformer_jax.experiments.plan import compile_step
 from transformer_jax.experiments.scaling import predict
+from transformer_jax.nn import linear
 from transformer_jax.plots.picture import save
 
 DEVICES = jax.device_count()
@@ -96,6 +97,10 @@ LARGE = {
     "1b": lambda devices: decoder(16, 2048, 32, 8, 8192, 8 * devices, 2048),
     "70b": lambda devices: decoder(80, 8192, 64, 8, 28_672, devices, 4096),
 }
+
+
+# Products are written as an accelerator does, in bfloat16, so that they are sent as such.
+linear.on_cpu = lambda: False  # type: ignore[assignment]
 
 
 def compiled(experiment: Experiment, one: mesh_search.Found, of: mesh_search.Known) -> Any:

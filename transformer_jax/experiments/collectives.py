@@ -25,6 +25,7 @@ _PARTITIONS = re.compile(r"num_partitions=(\d+)")
 _PAIRS = re.compile(r"source_target_pairs=\{(\{.*?\})\}")
 _CALLED = re.compile(r"\b(?:body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_WIDENED = "_promoted"  # in the name of the sum that an all-reduce applies
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 
@@ -77,6 +78,8 @@ def _run(
             group = _group(line, partitions)
             if len(group) > 1:
                 size = _bytes(matched[1])
+                if _WIDENED in line:  # for a CPU: of bfloat16, as float32
+                    size //= 2
                 yield (
                     matched[2],
                     group,

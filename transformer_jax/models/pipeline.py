@@ -2,7 +2,8 @@
 batch pass in microbatches (GPipe: Huang et al. 2019, arXiv:1811.06965).
 
 A loop of ticks holds what each stage works on, [stages ...]: in a tick, all stages apply their
-layers, and then each sends its output to the next. Its gradient by JAX is the same loop backwards.
+layers, and then each sends its output to the next, with what belongs to its rows. Its gradient by
+JAX is the same loop backwards.
 Outside a stack, the axis divides the rows of a batch, as `data` does, and parameters and optimizer
 state lie divided as over `fsdp`; a step sends each stage its own layers.
 """
@@ -20,6 +21,8 @@ from transformer_jax.base.shares import ROWS, numbered, parts_of, row_parts
 AXIS = "stage"
 _EACH = 4  # microbatches for each stage at most, where idle ticks hardly matter (GPipe, section 2)
 _OTHERS = tuple(axis for axis in ROWS if axis != AXIS)
+_COPIES = "data", "fsdp"
+_REST = tuple(axis for axis in _OTHERS if axis not in _COPIES)
 _ANY = PartitionSpec.UNCONSTRAINED
 
 # (layers of a stage, x, what its rows are given) -> x
@@ -53,9 +56,12 @@ def run(
     stages, count = parts_of((AXIS,)), len(x)
     parts = microbatches(stages * count // row_parts(), stages)
     each, depth = parts // stages, len(layers) // stages
-    # The i-th layer of every stage, which only this stage's devices have.
+    copies = parts_of(_COPIES)
+    # The i-th layer of every stage, which only this stage's devices have; a whole copy for each of
+    # those that have other rows, so that parameters are gathered once, before the loop, and their
+    # gradients add up once, after it, and not in every tick.
     owned = [
-        jax.tree.map(lambda *one: _on_stages(jnp.stack(one)), *layers[i::depth])
+        jax.tree.map(lambda *one: _on_stages(jnp.stack(one), copies), *layers[i::depth])
         for i in range(depth)
     ]
 
@@ -67,6 +73,8 @@ def run(
 
     leaves, tree = jax.tree.flatten(given)
     rows = jax.tree.map(divided, (x, leaves, jnp.arange(count, dtype=jnp.uint32)))
+    # What enters the first stage in each tick; after the last microbatch, anything.
+    entering = jax.tree.map(lambda a: jnp.pad(a, [(0, stages - 1), *[(0, 0)] * (a.ndim - 1)]), rows)
 
     def stage(layers: Any, x: Array, leaves: list, numbers: Array, busy: Array) -> Array:
         leaves = [
@@ -75,19 +83,27 @@ def run(
         with numbered(numbers):
             return group(layers, x, jax.tree.unflatten(tree, leaves))
 
-    def tick(came: Array, time: Array) -> tuple[Array, Array]:
+    def in_copies(array: Array) -> Array:
+        """Return rows of stages, apart for each copy of the layers."""
+        array = array.reshape(stages, copies, -1, *array.shape[2:])
+        return _placed(array, AXIS, _COPIES, _REST)
+
+    def tick(came: Any, at: tuple[Array, Any]) -> tuple[Any, Array]:
+        time, first = at
         part = time - jnp.arange(stages)
         busy = (part >= 0) & (part < parts)
-        part = jnp.clip(part, 0, parts - 1)
-        first, mine, numbers = jax.tree.map(lambda a: _placed(a[part], AXIS, _OTHERS), rows)
-        enters = (jnp.arange(stages) == 0).reshape(-1, *[1] * x.ndim)
-        x_now = jnp.where(enters, first, came)
-        y = jax.vmap(stage, spmd_axis_name=AXIS)(owned, x_now, mine, numbers, busy)
-        return _passed_on(y, stages), y
+        now = jax.tree.map(lambda a, b: _placed(_first(a, b), AXIS, _OTHERS), first, came)
+        each_copy = jax.vmap(stage, (0, 0, 0, 0, None), spmd_axis_name=_COPIES)
+        each_stage = jax.vmap(each_copy, spmd_axis_name=AXIS)
+        y = each_stage(owned, *jax.tree.map(in_copies, now), busy)
+        y = _placed(y.reshape(stages, -1, *y.shape[3:]), AXIS, _OTHERS)
+        return jax.tree.map(lambda a: _passed_on(a, stages), (y, *now[1:])), y
 
-    start = jnp.broadcast_to(rows[0][:1], (stages, *rows[0].shape[1:]))
+    start = jax.tree.map(
+        lambda a: _placed(jnp.broadcast_to(a[:1], (stages, *a.shape[1:])), AXIS, _OTHERS), rows
+    )
     ticks = jnp.arange(parts + stages - 1)
-    y = jax.lax.scan(tick, _placed(start, AXIS, _OTHERS), ticks)[1][stages - 1 :]
+    y = jax.lax.scan(tick, start, (ticks, entering))[1][stages - 1 :]
     last = (jnp.arange(stages) == stages - 1).reshape(1, -1, *[1] * x.ndim)
     y = jnp.where(last, y, jnp.zeros((), y.dtype)).sum(1)
     y = y.reshape(stages, each, -1, *y.shape[2:]).swapaxes(1, 2)
@@ -104,9 +120,16 @@ def _passed_on(y: Array, stages: int) -> Array:
     )(y)  # fmt: skip
 
 
-def _on_stages(x: Array) -> Array:
-    """Return an array of which each stage has its own part of the first axis."""
-    return _placed(x, AXIS) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+def _first(entering: Array, came: Array) -> Array:
+    """Return what stages work on: the first on what enters, the others on what came."""
+    is_first = (jnp.arange(len(came)) == 0).reshape(-1, *[1] * entering.ndim)
+    return jnp.where(is_first, entering[None], came)
+
+
+def _on_stages(x: Array, copies: int) -> Array:
+    """Return copies of an array, of which each stage has its own part of the first axis."""
+    x = jnp.broadcast_to(x[:, None], (len(x), copies, *x.shape[1:]))
+    return _placed(x, AXIS, _COPIES) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 def _placed(x: Array, *axes: Any) -> Array:
