@@ -148,6 +148,30 @@ def test_the_bubble_by_formula_is_that_of_the_program():
     assert products(1) / products(stages) == pytest.approx(1 - pipeline.bubble(stages, parts))
 
 
+def test_gradients_add_up_once_however_many_microbatches():
+    """Over the devices that have the same layers, nothing more is sent for four times the rows."""
+
+    def sent(rows: int) -> float:
+        kernels = [jnp.ones((16, 16))] * 4
+        x, read = jnp.ones((rows, 8, 16)), jnp.ones((rows, 8, 16))
+
+        def group(layers, x, given):
+            for kernel in layers:
+                x = jnp.sin(x @ kernel) + given[0]
+            return x
+
+        def total(kernels, x, read):
+            return jnp.sin(pipeline.run(group, kernels, x, (jnp.cos(read),))).sum()
+
+        with jax.set_mesh(mesh_of(MeshConfig(2, stage=2))):
+            lowered = jax.jit(jax.grad(total, (0, 1, 2))).lower(kernels, x, read)
+            found = collectives(lowered.compile().as_text())
+        return sum(one.sent for one in found if one.kind == "all-reduce" and one.span == 2)
+
+    gradients = 2 * 16 * 16 * 4  # bytes, of the two layers of a stage
+    assert sent(16) == sent(4) == 2 * (2 - 1) / 2 * gradients
+
+
 @pytest.mark.parametrize(
     ("rows", "stages", "parts"), [(8, 2, 8), (4, 4, 4), (24, 2, 8), (10, 2, 2), (24, 4, 12)]
 )
