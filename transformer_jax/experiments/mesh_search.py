@@ -131,6 +131,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     vectors = here * model.d_model * word
     keys = here * model.kv_heads * model.key_size * word
     queries = here * model.num_heads * model.key_size * word
+    # Two sums of a layer forward, two backward, and the former again where it is recomputed.
+    passes = 6 if model.remat == "full" else 4
     positions = mesh.context * mesh.ulysses
     copies = mesh.data * positions
     sent = {
@@ -161,7 +163,7 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
             2 * _rest(mesh.ulysses) * (2 * queries + 2 * keys) * layers,
         ),
         "activations over tensor": (
-            "tensor", mesh.tensor, 4 * 2 * _rest(mesh.tensor) * vectors * layers
+            "tensor", mesh.tensor, passes * 2 * _rest(mesh.tensor) * vectors * layers
         ),
     }  # fmt: skip
     return {
