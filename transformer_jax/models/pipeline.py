@@ -93,8 +93,8 @@ def run(
         part = time - jnp.arange(stages)
         busy = (part >= 0) & (part < parts)
         now = jax.tree.map(lambda a, b: _placed(_first(a, b), AXIS, _OTHERS), first, came)
-        each_copy = jax.vmap(stage, (0, 0, 0, 0, None), spmd_axis_name=_COPIES)
-        each_stage = jax.vmap(each_copy, spmd_axis_name=AXIS)
+        each_copy: Any = jax.vmap(stage, (0, 0, 0, 0, None), spmd_axis_name=_COPIES)
+        each_stage: Any = jax.vmap(each_copy, spmd_axis_name=AXIS)
         y = each_stage(owned, *jax.tree.map(in_copies, now), busy)
         y = _placed(y.reshape(stages, -1, *y.shape[3:]), AXIS, _OTHERS)
         return jax.tree.map(lambda a: _passed_on(a, stages), (y, *now[1:])), y
