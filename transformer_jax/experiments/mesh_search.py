@@ -114,6 +114,9 @@ def found(experiment: Experiment, of: Known, mesh: MeshConfig, chip: Chip) -> Fo
     operations = of.operations / math.prod(astuple(mesh)) / (1 - idle)
     step = predict(operations, list(sent.values()), chip)
     memory = sum(sizes) + of.activations / math.prod(astuple(mesh))
+    if mesh.stage > 1:  # a stage's layers and their gradients are whole, whatever fsdp has at rest
+        own = of.parameters + of.experts / mesh.expert
+        memory += 2 * _rest(mesh.fsdp) * own / (mesh.tensor * mesh.stage)
     return Found(mesh, step, idle, memory, sent)
 
 
