@@ -238,14 +238,14 @@ def test_a_missing_file_gets_suggestions(at_root):
     message = refusal("configs/spelled_number.py:de")
     assert message.startswith(
         "--config=configs/spelled_number.py:de: no file configs/spelled_number.py "
-        "(did you mean 'configs/spelled_numbers.py'?); there are configs/assistant.py, "
+        "(did you mean 'configs/spelled_numbers.py'?); there are configs/an4.py, "
     )
 
 
 def test_suggestions_from_elsewhere_are_the_files_of_the_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refusal("x.py").startswith(
-        "--config=x.py: no file x.py; there are configs/assistant.py, "
+        "--config=x.py: no file x.py; there are configs/an4.py, "
     )
 
 
