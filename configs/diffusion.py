@@ -21,8 +21,9 @@ mnist_text  MM-DiT (Stable Diffusion 3: Esser et al. 2024, arXiv:2403.03206), le
 mnist_ddpm  mnist as DDPM: the noise is predicted, over 1,000 steps (Ho et al. 2020,
             arXiv:2006.11239). Not yet run to the end, nor is mnist.
 cifar10     32 x 32 pixels in colour, patches of 2: 256 of them; for a GPU. Not yet run.
-cifar10_small  the same with patches of 4, 64 of them, at the size of mnist with 6 layers. Not yet
-            run.
+cifar10_small  the same with patches of 4, 64 of them, at the size of mnist with 6 layers. 2,000 of
+            20,000 updates, seed 0: colours and layouts of classes, no objects yet; the Frechet
+            distance falls, 7.1, 3.6 and 2.6 after 500, 1,000 and 2,000. See results/notes.
 latents     mnist in the latents of our own autoencoder, 7 x 7 vectors of four numbers (latent
             diffusion: Rombach et al. 2022, arXiv:2112.10752). 4,000 updates, seed 0: of 1,000
             classes of validation, drawn in 25 steps with guidance 2, 99.3 % (98.6 to 99.7) are
