@@ -148,7 +148,7 @@ def test_pages_of_experiments_link_to_what_there_is():
     links = [
         (ROOT / page).parent / link
         for page, text in pages.items()
-        for link in re.findall(r"\]\(([\w./-]+\.(?:md|svg))", text)
+        for link in re.findall(r"\]\(([\w./-]+\.(?:md|svg|png))", text)
     ]
     assert any("results/notes" in str(link) for link in links)
     known = {(ROOT / page).resolve() for page in pages}
@@ -159,7 +159,7 @@ def test_results_lead_to_every_note_and_figure():
     """And from each note back to the scores that it is about."""
     scores, *notes = PAGES_OF_RESULTS
     text = scores.read_text(encoding="utf-8")
-    files = [*notes, *scores.parent.glob("*.svg")]
+    files = [*notes, *scores.parent.glob("*.svg"), *scores.parent.glob("*.png")]
     assert [p for p in files if f"]({p.relative_to(scores.parent)}" not in text] == []
     assert [p for p in notes if "](../README.md#" not in p.read_text(encoding="utf-8")] == []
 
@@ -244,9 +244,7 @@ def test_a_missing_file_gets_suggestions(at_root):
 
 def test_suggestions_from_elsewhere_are_the_files_of_the_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert refusal("x.py").startswith(
-        "--config=x.py: no file x.py; there are configs/an4.py, "
-    )
+    assert refusal("x.py").startswith("--config=x.py: no file x.py; there are configs/an4.py, ")
 
 
 @pytest.mark.parametrize("spec", ["multi30k:lc", "multi30k.py:lc", "configs/multi30k.py:lc"])

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 COPIED = (
     "docs/*.md", "docs/serve/*", "docs/launch/*", "results/*.md", "results/notes/*.md",
-    "results/*.svg", "CONTRIBUTING.md", "CHANGELOG.md",
+    "results/*.svg", "results/*.png", "CONTRIBUTING.md", "CHANGELOG.md",
 )  # fmt: skip
 GUIDE = (
     "data", "text", "modalities", "models", "optimizers", "own_parts", "decoding", "serving",
