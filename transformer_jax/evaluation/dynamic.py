@@ -17,7 +17,7 @@ from transformer_jax.base.arrays import Array, Float
 from transformer_jax.data.batches.batch import Batch
 from transformer_jax.data.batches.batching import fixed_batches
 from transformer_jax.decoding.loaded import Loaded
-from transformer_jax.decoding.text.score import validation_items
+from transformer_jax.decoding.text.score import label_log_probs, validation_items
 from transformer_jax.models.model import Model
 
 
@@ -51,12 +51,10 @@ def _step(
     model: Model, params: Any, began: Any, batch: Batch, rate: float, decay: float
 ) -> tuple[Float[Array, "1 T"], Any]:
     """Return the log-probabilities of a window, and parameters that have learned from it."""
-    labels, weight = batch.targets[batch.main]
+    weight = batch.targets[batch.main].weight
 
     def loss(params: Any) -> tuple[Array, Array]:
-        logits = model.outputs(params, batch, None)[batch.main].logits()
-        every = jax.nn.log_softmax(logits.astype(jnp.float32))
-        said = jnp.take_along_axis(every, jnp.asarray(labels)[..., None], axis=2)[..., 0]
+        said = label_log_probs(model, params, batch, batch.main)
         return -jnp.sum(said * weight) / jnp.maximum(jnp.sum(weight), 1), said
 
     gradient, said = jax.grad(loss, has_aux=True)(params)

@@ -13,8 +13,7 @@ from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
-from transformer_jax.data.codecs.spec_augment import masked
-from transformer_jax.data.random import Draw
+from transformer_jax.data.codecs.spec_augment import masking
 
 
 class Frames(VectorCodec):
@@ -51,15 +50,7 @@ class Frames(VectorCodec):
 
     def reader(self, config: DataConfig | None = None) -> Read:
         """See VectorCodec: in training, with the masks of SpecAugment."""
-
-        def read(
-            vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
-        ) -> np.ndarray:
-            if config is None or not config.augment:
-                return vectors
-            return masked(vectors, lengths, config, numbers, draw)
-
-        return read
+        return masking(config)
 
     def samples(self, longest: int) -> Iterator[np.ndarray]:
         """See VectorCodec: the mean of training."""

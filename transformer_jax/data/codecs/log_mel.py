@@ -12,8 +12,7 @@ from transformer_jax.config import DataConfig, SourceConfig
 from transformer_jax.config.choices.codecs import CODECS
 from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.codecs.codec import Kind, VectorCodec, as_array, hashed
-from transformer_jax.data.codecs.spec_augment import masked
-from transformer_jax.data.random import Draw
+from transformer_jax.data.codecs.spec_augment import masking
 from transformer_jax.data.sources import wav_files
 from transformer_jax.data.sources.wav_files import Sound, open_sound
 
@@ -116,15 +115,7 @@ class LogMel(VectorCodec):
 
     def reader(self, config: DataConfig | None = None) -> Read:
         """See VectorCodec."""
-
-        def read(
-            vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
-        ) -> np.ndarray:
-            if config is None or not config.augment:
-                return vectors
-            return masked(vectors, lengths, config, numbers, draw)
-
-        return read
+        return masking(config)
 
     def _frames(self, samples: np.ndarray) -> np.ndarray:
         count, half = len(samples) // self.hop_length, self.n_fft // 2

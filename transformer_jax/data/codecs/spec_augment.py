@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.config.registry import pick
+from transformer_jax.data.batches.batch import Read
 from transformer_jax.data.random import Draw, uniform
 
 # Maps the vectors [N C] of sounds of some lengths [n], the config, and the keys of the random
@@ -41,6 +42,21 @@ def time_mask(
 
 
 MASKS: dict[str, Mask] = {"frequency_mask": frequency_mask, "time_mask": time_mask}
+
+
+def masking(config: DataConfig | None) -> Read:
+    """Return the function that reads sounds in training, with the masks that a config names; as
+    they are without one.
+    """
+
+    def read(
+        vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
+    ) -> np.ndarray:
+        if config is None or not config.augment:
+            return vectors
+        return masked(vectors, lengths, config, numbers, draw)
+
+    return read
 
 
 def masked(

@@ -209,16 +209,17 @@ def _of_items(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _log_probs(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
-    return _of(model, params, batch, "tokens")
+    return label_log_probs(model, params, batch, "tokens")
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _backward(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
     """Return each at the position of the predicted piece, from which another is predicted."""
-    return jnp.roll(_of(model, params, batch, "backward"), -1, axis=1)
+    return jnp.roll(label_log_probs(model, params, batch, "backward"), -1, axis=1)
 
 
-def _of(model: Model, params: Any, batch: Batch, name: str) -> Float[Array, "B T"]:
+def label_log_probs(model: Model, params: Any, batch: Batch, name: str) -> Float[Array, "B T"]:
+    """Return the log-probability of each label of the target of that name."""
     logits = model.outputs(params, batch, None)[name].logits()
     labels = jnp.asarray(batch.targets[name].labels)
     return jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], axis=2)[..., 0]
