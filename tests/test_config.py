@@ -202,6 +202,10 @@ MODEL_OF_SOUNDS = {
     "model.stem": "conv1d", "src.codec": "log_mel", "data.source": "wavs",
     "checkpoint.best_by": "wer", "tgt.codec": "characters",
 }  # fmt: skip
+MODEL_OF_MUSIC = {
+    "objective.name": "language_model", "model.architecture": "decoder", "tgt.codec": "notes",
+    "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss", "data.augment": ("transpose",),
+}  # fmt: skip
 WIDER = {
     "model.parametrization": "completep", "model.residual": "pre_norm",
     "optimizer.schedule": "constant", "optimizer.learning_rate": 0.001,
@@ -229,6 +233,9 @@ NEEDS = {
     "data.frequency_mask_size": MODEL_OF_SOUNDS | {"data.augment": ("frequency_mask",)},
     "data.time_mask_size": MODEL_OF_SOUNDS | {"data.augment": ("time_mask",)},
     "data.time_mask_share": MODEL_OF_SOUNDS | {"data.augment": ("time_mask",)},
+    "data.transpose_range": MODEL_OF_MUSIC,
+    "data.smiles_variants": MODEL_OF_MUSIC
+    | {"data.augment": ("random_smiles",), "tgt.codec": "smiles"},
     "decoding.constraint": MODEL_OF_TREES,
     "model.patch_length": MODEL_OF_SERIES,
     "model.patch_stride": MODEL_OF_SERIES,

@@ -15,6 +15,7 @@ from transformer_jax.config.choices import objectives
 from transformer_jax.config.choices.mixers import TWO_WAY
 from transformer_jax.data.codecs.picture_augmentation import AUGMENTATIONS
 from transformer_jax.data.codecs.spec_augment import MASKS
+from transformer_jax.data.codecs.text_augmentation import ADDED
 from transformer_jax.models.layers import FEED_FORWARDS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrent import TwoWay
@@ -218,7 +219,7 @@ def test_kinds_of_feed_forward_layers_match_the_table():
 
 def test_augmentations_match_the_tables():
     (words,) = set(typing.get_args(typing.get_type_hints(config.DataConfig)["augment"])) - {...}
-    assert list(typing.get_args(words)) == [*AUGMENTATIONS, *MASKS]
+    assert list(typing.get_args(words)) == [*AUGMENTATIONS, *MASKS, *ADDED]
 
 
 # Choices without a table: each is a branch in the function named.

@@ -884,13 +884,23 @@ class DataConfig(Section):
     # removed (arXiv:1708.04552). And to frames of sound (SpecAugment: Park et al. 2019,
     # arXiv:1904.08779), once for each time the word is listed: "frequency_mask", up to
     # frequency_mask_size adjacent bands become the sound's mean; "time_mask", up to time_mask_size
-    # adjacent frames do, at most time_mask_share of all.
-    augment: tuple[Literal["crop", "flip", "cutout", "frequency_mask", "time_mask"], ...] = ()
+    # adjacent frames do, at most time_mask_share of all. And texts beside those of training:
+    # "transpose", each piece of music moved by up to transpose_range semitones down and up, as far
+    # as each voice stays in its range of the training text; "random_smiles", smiles_variants other
+    # spellings of each source (Bjerrum 2017, arXiv:1703.07076), which the extra `smiles` writes.
+    augment: tuple[
+        Literal[
+            "crop", "flip", "cutout", "frequency_mask", "time_mask", "transpose", "random_smiles"
+        ],
+        ...,
+    ] = ()
     crop_padding: int = number(4, 1, 2**12, of="augmentations")
     cutout_size: int = number(8, 1, 2**12, of="augmentations")
     frequency_mask_size: int = number(27, 1, 2**12, of="augmentations")
     time_mask_size: int = number(100, 1, 2**16, of="augmentations")
     time_mask_share: float = above(1.0, 0, 1, of="augmentations")
+    transpose_range: int = number(6, 1, 127, of="augmentations")
+    smiles_variants: int = number(4, 1, 1000, of="augmentations")
 
     # A directory with what a teacher predicts for the training data, which the command
     # `transformer-jax teach` writes: its likeliest pieces wherever one is predicted. Training then

@@ -24,6 +24,7 @@ from transformer_jax.data.codecs.codec import Codec, VectorCodec, check, special
 from transformer_jax.data.codecs.latents import Latents
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subword_dropout import Sampling
+from transformer_jax.data.codecs.text_augmentation import enlarged
 from transformer_jax.data.objectives import Objective, noun_of, objective_named
 from transformer_jax.data.objectives.reinforcing import Prompts
 from transformer_jax.data.objectives.taught import Taught
@@ -62,11 +63,13 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     data = experiment.data
     metrics.check(experiment.evaluation)
     corpora = sources.tasks(data, experiment.objective)
+    read = sources.whole([*corpora.values()])
+    corpora, added = enlarged(corpora, experiment)
     train = sources.whole([*corpora.values()])
     held_out = sources.load(data, "validation", experiment.objective)
     tokenizer, codecs = experiment.tokenizer, experiment.codecs
     if experiment.tgt.codec == "trees":
-        _check(data, train, held_out, lambda x, place: trees.check_pairs(x.src, x.tgt, place))
+        _check(data, read, held_out, lambda x, place: trees.check_pairs(x.src, x.tgt, place))
     # Before the first checkpoint, nothing depends on a tokenizer in the work directory; but with
     # several processes, the first has just saved it there.
     if workdir.checkpoints.exists() or jax.process_index() > 0:
@@ -88,12 +91,12 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers.src.check_read_by(experiment.model)
     watched, said = objective_named(experiment.objective.name), tokenizers.tgt
     if "class" in watched.predicts:
-        _check(data, train, held_out, lambda x, place: classes.check(said, x.tgt, place))
+        _check(data, read, held_out, lambda x, place: classes.check(said, x.tgt, place))
     if experiment.tgt.codec in STRICT and experiment.objective.document != "file":
-        _check(data, train, held_out, lambda x, place: check(said, x.tgt, place))
+        _check(data, read, held_out, lambda x, place: check(said, x.tgt, place))
     if experiment.src.codec in STRICT:
         asked = tokenizers.src
-        _check(data, train, held_out, lambda x, place: check(asked, x.src, place), True)
+        _check(data, read, held_out, lambda x, place: check(asked, x.src, place), True)
     _check_dropped(experiment, tokenizers.src)
     _check_unordered(experiment, tokenizers.src)
     sampling = None
@@ -130,7 +133,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
     text = _cut(text, tokenizers.src, experiment.objective.cut_at(data))
     held_out_store = watched.items(text, experiment.objective.measured, tokenizers.src)
-    notes = _tasks(store, corpora, selection.pairs)
+    notes = added + _tasks(store, corpora, selection.pairs)
     notes += mixing.describe(data, mixture, selection.pairs)
     notes += validation.notes(held_out_store, experiment)
     kept, warnings = round_trip.notes_and_warnings(experiment, tokenizers, train, held_out)

@@ -105,6 +105,16 @@ def fault(text: str, voices: int) -> str | None:
     return None
 
 
+def pitches(text: str) -> np.ndarray:
+    """Return the notes of a piece without faults, [steps voices]; SILENCE where there is none."""
+    return np.array([[int(note) for note in step.split(",")] for step in text.split()])
+
+
+def written(steps: np.ndarray) -> str:
+    """Return the text of notes [steps voices]."""
+    return " ".join(",".join(map(str, step)) for step in steps.tolist())
+
+
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Notes:
     """Return the codec of as many voices as the first step of the texts has; `config` is ignored.
 

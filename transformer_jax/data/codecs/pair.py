@@ -17,6 +17,7 @@ from transformer_jax.data.codecs import imported, letters, utf8
 from transformer_jax.data.codecs.chat import FILE, ChatTemplate
 from transformer_jax.data.codecs.codec import Codec, Kind, special_of
 from transformer_jax.data.codecs.series import Series
+from transformer_jax.data.codecs.text_augmentation import enlarged
 from transformer_jax.data.texts import joined
 
 _FOUND = found_in(here, besides=__name__)
@@ -182,6 +183,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     counted = {name for name, size in zip(codecs, sizes, strict=True) if size is None}
     if counted - {"subwords", "huggingface"}:  # sizes fixed by an existing model
         corpora = sources.tasks(experiment.data, experiment.objective)
+        corpora, _ = enlarged(corpora, experiment)
         corpus = sources.whole([*corpora.values()])
         texts = (corpus.src, corpus.tgt)
         if config.joint:

@@ -1,0 +1,100 @@
+"""Texts that are added to those of training: others that mean the same, or as much."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from transformer_jax.base.errors import UserError
+from transformer_jax.config import DataConfig, Experiment
+from transformer_jax.data.codecs import notes
+from transformer_jax.data.random import random
+from transformer_jax.data.sources.corpus import Corpus
+from transformer_jax.data.sources.fingerprint import fingerprint
+
+Pair = tuple[str, str]
+# From all pairs, the config and a seed: the pairs to add for each, in their order.
+Added = Callable[[Sequence[Pair], DataConfig, int], Iterator[list[Pair]]]
+
+
+def transposed(pairs: Sequence[Pair], config: DataConfig, seed: int) -> Iterator[list[Pair]]:
+    """Yield pieces of music moved by up to `transpose_range` semitones down and up, as far as each
+    voice stays in the range that it has in all of them; none of a piece with faults.
+    """
+    voices = next((step.count(",") + 1 for _, text in pairs for step in text.split()[:1]), 0)
+    pieces = [None if notes.fault(text, voices) else notes.pitches(text) for _, text in pairs]
+    together = np.concatenate([piece for piece in pieces if piece is not None and len(piece)])
+    sounds = together != notes.SILENCE
+    lowest = together.min(0, initial=notes.PITCHES, where=sounds)
+    highest = together.max(0, initial=notes.SILENCE, where=sounds)
+    steps = range(1, config.transpose_range + 1)
+    for (src, _), piece in zip(pairs, pieces, strict=True):
+        found, sounds = [], piece is not None and piece != notes.SILENCE
+        if not np.any(sounds):
+            yield []
+            continue
+        for by in (*(-step for step in reversed(steps)), *steps):
+            moved = np.where(sounds, piece + by, piece)
+            if (~sounds | ((moved >= lowest) & (moved <= highest))).all():
+                found.append((src, notes.written(moved)))
+        yield found
+
+
+def random_smiles(pairs: Sequence[Pair], config: DataConfig, seed: int) -> Iterator[list[Pair]]:
+    """Yield pairs whose source is spelled from other atoms on, at random (RDKit), the target as it
+    is; none of those that RDKit cannot read.
+
+    Raises:
+      UserError: if RDKit is not installed.
+    """
+    try:
+        from rdkit import Chem, RDLogger
+    except ImportError:
+        raise UserError(
+            "config.data.augment='random_smiles': needs RDKit; run pip install "
+            "'transformer-jax[smiles]'"
+        ) from None
+    RDLogger.DisableLog("rdApp.*")
+    for number, (src, tgt) in enumerate(pairs):
+        molecule = Chem.MolFromSmiles(src)
+        if molecule is None:
+            yield []
+            continue
+        draw = int(random(seed, number)[0] % np.uint64(2**31 - 1)) + 1
+        spelled = Chem.MolToRandomSmilesVect(molecule, config.smiles_variants, draw)
+        yield [(text, tgt) for text in dict.fromkeys(spelled) if text != src]
+
+
+ADDED: dict[str, Added] = {"transpose": transposed, "random_smiles": random_smiles}
+
+
+def enlarged(
+    corpora: Mapping[str, Corpus], experiment: Experiment
+) -> tuple[dict[str, Corpus], list[str]]:
+    """Return training texts by their names, with those that `data.augment` adds, each behind its
+    own; and log lines.
+    """
+    found, lines = dict(corpora), []
+    for word in experiment.data.augment:
+        if word in ADDED:
+            for name, corpus in found.items():
+                found[name], line = _with(word, corpus, experiment.data, experiment.seed)
+                lines.append(line)
+    return found, lines
+
+
+def _with(word: str, corpus: Corpus, config: DataConfig, seed: int) -> tuple[Corpus, str]:
+    """Return a corpus with what a word adds, and a log line."""
+    one_sided = not len(corpus.src)
+    pairs = list(zip(corpus.tgt if one_sided else corpus.src, corpus.tgt, strict=True))
+    added = list(ADDED[word](pairs, config, seed))
+    both = [one for pair, more in zip(pairs, added, strict=True) for one in (pair, *more)]
+    ends = list(accumulate((1 + len(more) for more in added), initial=0))
+    parts = pairwise(accumulate(corpus.sizes, initial=0))
+    sizes = tuple(ends[end] - ends[begin] for begin, end in parts)
+    tgt = [tgt for _, tgt in both]
+    src = [] if one_sided else [src for src, _ in both]
+    larger = Corpus(src, tgt, fingerprint(src, tgt), sizes)
+    without = sum(not more for more in added)
+    line = f"{word}: {len(both) - len(pairs):,} texts beside {len(pairs):,}"
+    return larger, line + (f", of which {without:,} have none" if without else "")
