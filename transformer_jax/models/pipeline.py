@@ -108,35 +108,39 @@ def run(
         array = array.reshape(stages, copies, -1, *array.shape[2:])
         return _placed(array, AXIS, _COPIES, _REST)
 
-    def applied(owned: Any, done: Array, now: Any) -> Array:
+    def applied(owned: Any, totals: Any, done: Array, now: Any) -> tuple[Array, Any]:
         busy = (done >= 0) & (done < parts * repeats)
         if repeats > 1:
-            owned = _of_repeat(owned, _repeat(done, repeats))
+            owned, totals = _of_repeat(owned, totals, _repeat(done, repeats))
         each_copy: Any = jax.vmap(stage, (0, 0, 0, 0, None), spmd_axis_name=_COPIES)
         each_stage: Any = jax.vmap(each_copy, spmd_axis_name=AXIS)
         y = each_stage(owned, *jax.tree.map(in_copies, now), busy)
-        return _placed(y.reshape(stages, -1, *y.shape[3:]), AXIS, _OTHERS)
+        return _placed(y.reshape(stages, -1, *y.shape[3:]), AXIS, _OTHERS), totals
 
     choose = _chosen
     if repeats > 1:  # else each tick would save the layers that it picked, and whole masks
         applied = jax.checkpoint(applied, policy=saved, prevent_cse=False)
         choose = jax.checkpoint(_chosen, prevent_cse=False)
 
-    def tick(came: Any, at: tuple[Array, Any]) -> tuple[Any, Array]:
-        time, first = at
+    def tick(carried: tuple[Any, Any], at: tuple[Array, Any]) -> tuple[Any, Array]:
+        (came, totals), (time, first) = carried, at
         done = time - jnp.arange(stages)
         enters = jnp.arange(stages) == 0
         if repeats > 1:
             enters &= _repeat(done, repeats) == 0
         now = jax.tree.map(lambda a, b: _placed(choose(enters, a, b), AXIS, _OTHERS), first, came)
-        y = applied(owned, done, now)
-        return jax.tree.map(lambda a: _passed_on(a, stages), (y, *now[1:])), y
+        y, totals = applied(owned, totals, done, now)
+        return (jax.tree.map(lambda a: _passed_on(a, stages), (y, *now[1:])), totals), y
 
     start = jax.tree.map(
         lambda a: _placed(jnp.broadcast_to(a[:1], (stages, *a.shape[1:])), AXIS, _OTHERS), rows
     )
     ticks = jnp.arange(parts * repeats + stages - 1)
-    y = jax.lax.scan(tick, start, (ticks, entering))[1][stages - 1 :]
+    totals: list[Array] = []
+    if repeats > 1:
+        totals = [x for x in jax.tree.leaves(owned) if _learned(x)]
+        owned = jax.lax.stop_gradient(owned)
+    y = jax.lax.scan(tick, (start, totals), (ticks, entering))[1][stages - 1 :]
     if repeats > 1:  # what leaves the last stage in the last repeat
         y = y.reshape(-1, repeats, stages, *y.shape[1:])[:, -1].reshape(parts, *y.shape[1:])
     last = (jnp.arange(stages) == stages - 1).reshape(1, -1, *[1] * x.ndim)
@@ -163,17 +167,52 @@ def _repeat(done: Array, repeats: int) -> Array:
     return done // len(done) % repeats
 
 
-def _of_repeat(owned: Any, repeat: Array) -> Any:
-    """Return the layers of the repeat in which each stage is, which its devices pick themselves: of
-    an index into divided arrays, a compiler might gather these.
+def _of_repeat(owned: Any, totals: list[Array], repeat: Array) -> tuple[Any, list[Array]]:
+    """Return the layers of the repeat in which each stage is, and `totals`, through which alone the
+    gradients of `owned` pass: those of layers are added to what they are so far, in place, where an
+    index's own would add as many zeros for all other repeats.
     """
+    leaves, tree = jax.tree.flatten(owned)
+    learned = [x for x in leaves if _learned(x)]
+    floats, totals = _learned_of_repeat(learned, totals, repeat)
+    others = _on_each(_pick)([x for x in leaves if not _learned(x)], repeat)
+    picked = [(floats if _learned(x) else others).pop(0) for x in leaves]
+    return jax.tree.unflatten(tree, picked), totals
 
-    def pick(owned: Any, repeat: Array) -> Any:
-        return jax.tree.map(
-            lambda x: jax.lax.dynamic_index_in_dim(x, repeat[0], 2, keepdims=False), owned
-        )
 
-    return _on_each(pick)(owned, repeat)
+@jax.custom_vjp
+def _learned_of_repeat(
+    owned: list[Array], totals: list[Array], repeat: Array
+) -> tuple[list[Array], list[Array]]:
+    return _on_each(_pick)(owned, repeat), totals
+
+
+def _forward(owned: list[Array], totals: list[Array], repeat: Array) -> tuple[Any, Array]:
+    return (_on_each(_pick)(owned, repeat), totals), repeat
+
+
+def _backward(repeat: Array, gradients: tuple[list[Array], list[Array]]) -> tuple:
+    def add(one: list[Array], totals: list[Array], repeat: Array) -> list[Array]:
+        return [
+            jax.lax.dynamic_update_index_in_dim(total, so_far + new, repeat[0], 2)
+            for new, total, so_far in zip(one, totals, _pick(totals, repeat), strict=True)
+        ]
+
+    return None, _on_each(add)(*gradients, repeat), None
+
+
+_learned_of_repeat.defvjp(_forward, _backward)
+
+
+def _pick(owned: list[Array], repeat: Array) -> list[Array]:
+    """Return a stage's layers of a repeat. Its devices pick them themselves: of an index into
+    divided arrays, a compiler might gather these.
+    """
+    return [jax.lax.dynamic_index_in_dim(x, repeat[0], 2, keepdims=False) for x in owned]
+
+
+def _learned(x: Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def _passed_on(y: Array, stages: int) -> Array:
