@@ -59,8 +59,8 @@ MESHES = [
         "stage_repeats": 2, "num_decoder_layers": 8, "layer_loop": "scan", "remat": "dots",
         "relative_positions": "rope",
     }),
-    (MeshConfig(2, 1, 2, stage=2), {"stage_repeats": 2, "layer_sharing": "universal"}),
-    (MeshConfig(1, 2, context=2, stage=2), {
+    (MeshConfig(1, 2, stage=2), {"stage_repeats": 2, "layer_sharing": "universal"}),
+    (MeshConfig(1, 1, 2, context=2, stage=2), {
         "stage_repeats": 2, "remat": "full", "attention": "ring", "dropout_rate": 0.0,
     }),
     (MeshConfig(2, ulysses=2, stage=2), {

@@ -241,7 +241,7 @@ def _on_stages(x: Array, repeats: int, copies: int) -> Array:
     if repeats > 1:
         x = x.reshape(repeats, -1, *x.shape[1:]).swapaxes(0, 1)
     x = jnp.broadcast_to(x[:, None], (len(x), copies, *x.shape[1:]))
-    return _placed(x, AXIS, _COPIES) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+    return _placed(x, AXIS, _COPIES) if _learned(x) else x
 
 
 def _placed(x: Array, *axes: Any) -> Array:
