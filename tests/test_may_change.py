@@ -22,9 +22,11 @@ from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import abstract_state
 from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 
-# tests/models/test_stack.py and tests/nn/test_feed_forward.py compile these, and check that they
-# change neither loss nor gradient.
-TESTED_ELSEWHERE = {"model.layer_loop", "model.remat", "model.feed_forward_chunks"}
+# tests/models/test_stack.py, tests/nn/test_feed_forward.py and tests/sharding/test_pipeline.py
+# compile these, and check that they change neither loss nor gradient.
+TESTED_ELSEWHERE = {
+    "model.layer_loop", "model.remat", "model.feed_forward_chunks", "model.stage_repeats",
+}  # fmt: skip
 BATCH = alone(random_store([(5, 7)] * 2), 2, 8, 8)
 
 

@@ -82,13 +82,19 @@ def test_gradients_in_stages_equal_those_on_one_device(name):
     check(name, STAGES, 8, 8)
 
 
-def check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> None:
+@pytest.mark.thorough
+def test_gradients_of_repeated_stages_equal_those_on_one_device():
+    """The same where each device has two of these groups."""
+    check("decoder", STAGES, 8, 8, repeats=2)
+
+
+def check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int, repeats: int = 1) -> None:
     """Compare the loss and its gradients on a mesh and on one device."""
     with jax.enable_x64(name in WIDE):
-        _check(name, mesh, src_length, tgt_length)
+        _check(name, mesh, src_length, tgt_length, repeats)
 
 
-def _check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> None:
+def _check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int, repeats: int) -> None:
     config, dtype = KINDS[name], "float64" if name in WIDE else "float32"
     if config.num_kv_heads == 1:
         config = dataclasses.replace(config, num_kv_heads=2)
@@ -97,8 +103,9 @@ def _check(name: str, mesh: MeshConfig, src_length: int, tgt_length: int) -> Non
     if mesh.stage > 1:
         config = dataclasses.replace(
             config,
+            stage_repeats=repeats,
             **{
-                f"num_{stack}_layers": mesh.stage * math.lcm(len(kinds), len(last))
+                f"num_{stack}_layers": mesh.stage * repeats * math.lcm(len(kinds), len(last))
                 for stack in ARCHITECTURES[config.architecture].stacks
                 for kinds in [getattr(config, f"{stack}_pattern")]
                 for last in [config.feed_forward_pattern]

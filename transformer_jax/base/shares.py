@@ -75,20 +75,30 @@ def numbers_of(count: int) -> jax.Array | None:
     return (numbers[:, None] * each + inner[None]).reshape(-1)
 
 
-def check_groups(count: int, period: int, stages: int, field: str) -> None:
-    """Check that layers, whose kinds repeat with a period, are equal groups for so many stages.
+def check_groups(count: int, period: int, stages: int, repeats: int, field: str) -> None:
+    """Check that layers, whose kinds repeat with a period, are equal groups for so many stages, of
+    which each has as many groups as there are repeats.
 
     Raises:
-      UserError: if they are not; names the number of stages below that works, and of layers above.
+      UserError: if they are not; names the number of stages or repeats below that works, and of
+        layers above.
     """
-    if count % (stages * period) == 0:
+    least = stages * repeats * period
+    if count % least == 0:
         return
-    least = stages * period
-    below = max((s for s in range(2, stages) if count % (s * period) == 0), default=1)
     kinds = f" whose kinds repeat after {period}" if period > 1 else ""
+    more = f"; choose {{}}, or {-(-count // least) * least} layers"
+    if count % (stages * period):
+        below = max((s for s in range(2, stages) if count % (s * repeats * period) == 0), default=1)
+        raise UserError(
+            f"config.mesh.stage={stages}: {count} layers{kinds} ({field}) are not {stages} equal "
+            f"groups" + more.format(f"config.mesh.stage={below}")
+        )
+    below = max(r for r in range(1, repeats) if count % (stages * r * period) == 0)
     raise UserError(
-        f"config.mesh.stage={stages}: {count} layers{kinds} ({field}) are not {stages} equal "
-        f"groups; choose config.mesh.stage={below}, or {-(-count // least) * least} layers"
+        f"config.model.stage_repeats={repeats}: {count} layers{kinds} ({field}) are not "
+        f"{stages * repeats} equal groups, {repeats} for each of config.mesh.stage={stages}"
+        + more.format(f"config.model.stage_repeats={below}")
     )
 
 

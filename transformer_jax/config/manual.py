@@ -555,6 +555,10 @@ class ModelConfig(Section):
     )
     # Feed-forward layers process positions in this many chunks, recomputed in the backward pass.
     feed_forward_chunks: int = number(1, 1, 2**16, may_change=True, neutral=True)
+    # How many groups of layers each stage of `mesh.stage` has, around which rows pass in a ring as
+    # many times (the interleaved or circular schedule, arXiv:2104.04473): stages wait for less of
+    # the time, and send as many times as often. 1: GPipe.
+    stage_repeats: int = number(1, 1, SIZE, may_change=True, neutral=True)
     # What the backward pass recomputes to save memory: "none"; "dots": all of a layer but its
     # products with parameters; "full": all of a layer from its input.
     remat: Literal["none", "dots", "full"] = value(

@@ -2,8 +2,8 @@
 
 Each mesh that divides the experiment is tried. Its communication follows from sizes alone (rings:
 arXiv:2310.01889; heads: arXiv:2309.14509; tensors: Megatron-LM, arXiv:1909.08053; shards: ZeRO,
-arXiv:1910.02054; stages: arXiv:1811.06965; experts: arXiv:2006.16668), and its time from the same
-roofline model as that of a compiled program.
+arXiv:1910.02054; stages: arXiv:1811.06965, repeated: arXiv:2104.04473; experts: arXiv:2006.16668),
+and its time from the same roofline model as that of a compiled program.
 """
 
 import math
@@ -40,6 +40,7 @@ class Found(NamedTuple):
     """A mesh, and what it costs."""
 
     mesh: MeshConfig
+    repeats: int  # of its stages
     step: Step
     idle: float  # share of the time in which a stage waits
     memory: float  # bytes of a device
@@ -109,15 +110,34 @@ def found(experiment: Experiment, of: Known, mesh: MeshConfig, chip: Chip) -> Fo
     except UserError:
         return None
     sent = exchanged(experiment.model, of, mesh)
-    rows = of.rows // parts * mesh.stage
-    idle = bubble(mesh.stage, microbatches(rows, mesh.stage))
+    rows, repeats = of.rows // parts * mesh.stage, experiment.model.stage_repeats
+    idle = bubble(mesh.stage, microbatches(rows, mesh.stage), repeats)
     operations = of.operations / math.prod(astuple(mesh)) / (1 - idle)
     step = predict(operations, list(sent.values()), chip)
     memory = sum(sizes) + of.activations / math.prod(astuple(mesh))
     if mesh.stage > 1:  # a stage's layers and their gradients are whole, whatever fsdp has at rest
         own = of.parameters + of.experts / mesh.expert
-        memory += 2 * _rest(mesh.fsdp) * own / (mesh.tensor * mesh.stage)
-    return Found(mesh, step, idle, memory, sent)
+        whole = 2 * own / (mesh.tensor * mesh.stage)
+        memory += _rest(mesh.fsdp) * whole
+        if repeats > 1:  # and those of a repeat once more
+            memory += whole / repeats
+    return Found(mesh, repeats, step, idle, memory, sent)
+
+
+def best(experiment: Experiment, of: Known, mesh: MeshConfig, chip: Chip) -> Found | None:
+    """Return the least cost of a mesh with 1, 2, 4, ... repeats of its stages, or None."""
+    ways = (found(one, of, mesh, chip) for one in _repeated(experiment, mesh.stage))
+    return min((one for one in ways if one), key=lambda one: one.seconds, default=None)
+
+
+def _repeated(experiment: Experiment, stages: int) -> Iterator[Experiment]:
+    """Yield an experiment with all repeats of so many stages for which it has enough layers."""
+    model = experiment.model
+    layers = max((getattr(model, f"num_{stack}_layers") for stack in model.stacks), default=1)
+    repeats = 1
+    while repeats == 1 or 1 < stages <= layers // repeats:
+        yield replace(experiment, model=replace(model, stage_repeats=repeats))
+        repeats *= 2
 
 
 def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Collective]:
@@ -152,7 +172,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
         ),
         "microbatches over stage": (
             "stage", mesh.stage,
-            (2 + 4 * _rest(mesh.stage)) * vectors * mesh.stage if mesh.stage > 1 else 0.0,
+            (2 * model.stage_repeats + 4 * _rest(mesh.stage)) * vectors * mesh.stage
+            if mesh.stage > 1 else 0.0,
         ),
         "positions over expert": (
             "expert", mesh.expert,
@@ -208,7 +229,7 @@ def search(experiment: Experiment, devices: int, name: str = "H100 SXM") -> Iter
       UserError: if none divides the experiment.
     """
     chip, of = GPUS[name], known(experiment)
-    tried = (found(experiment, of, mesh, chip) for mesh in meshes(devices))
+    tried = (best(experiment, of, mesh, chip) for mesh in meshes(devices))
     every = sorted((one for one in tried if one), key=lambda one: one.seconds)
     if not every:
         raise UserError(
@@ -229,10 +250,13 @@ def search(experiment: Experiment, devices: int, name: str = "H100 SXM") -> Iter
 
 
 def shown(one: Found) -> str:
-    """Return the axes of a mesh as options of the command line."""
+    """Return the axes of a mesh, and repeats of its stages, as options of the command line."""
     sizes = {axis: getattr(one.mesh, axis) for axis in AXES}
     chosen = [f"{axis}={size}" for axis, size in sizes.items() if size > 1 or axis == "data"]
-    return " ".join(f"--config.mesh.{axis}" for axis in chosen)
+    options = [f"--config.mesh.{axis}" for axis in chosen]
+    if one.repeats > 1:
+        options.append(f"--config.model.stage_repeats={one.repeats}")
+    return " ".join(options)
 
 
 def _reasons(one: Found) -> str:

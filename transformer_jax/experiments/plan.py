@@ -167,9 +167,11 @@ def report(
     if mine.collectives:
         idle = _idle(experiment, shape.rows)
         if idle:
+            repeats = experiment.model.stage_repeats
+            groups = f" with {repeats} groups of layers each" if repeats > 1 else ""
             yield (
-                f"pipeline: {experiment.mesh.stage} stages, each of which waits for {idle:.1%} of "
-                "the time of a stack"
+                f"pipeline: {experiment.mesh.stage} stages{groups}, each of which waits for "
+                f"{idle:.1%} of the time of a stack"
             )
         busy = per_step / (1 - idle)
         yield from on_gpus(experiment, mine.peak_bytes, busy, mine.collectives, held + kept)
@@ -182,7 +184,8 @@ def _idle(experiment: Experiment, rows: int) -> float:
     shape = make_mesh(experiment.mesh).shape
     parts = math.prod(shape[axis] for axis in ROWS) * experiment.training.accumulation_steps
     stages = shape["stage"]
-    return bubble(stages, microbatches(rows // parts * stages, stages))
+    each = microbatches(rows // parts * stages, stages)
+    return bubble(stages, each, experiment.model.stage_repeats)
 
 
 def _of_noise(tokens: int, scale: float) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.base.shares import check_groups, laid_out, parts_of
@@ -109,13 +110,22 @@ def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Application]) -> Arr
 
 LOOPS = {"unrolled": unrolled, "scan": scan}
 
-# What a layer saves for the backward pass, which recomputes the rest.
-REMATS: dict[str, Callable[[Body], Body]] = {
-    "none": lambda body: body,
-    "dots": lambda body: jax.checkpoint(
-        body, policy=jax.checkpoint_policies.save_only_these_names(PRODUCT)
+
+class Remat(NamedTuple):
+    """What is saved for the backward pass, which recomputes the rest."""
+
+    alone: Callable[[Body], Body]  # makes a layer save it, besides its input
+    picked: pipeline.Policy  # for layers that each tick of a pipeline picks, with their outputs
+
+
+_OUTPUT = "output"  # of a layer
+_named = jax.checkpoint_policies.save_only_these_names
+REMATS = {
+    "none": Remat(lambda body: body, pipeline.all_but_copies),
+    "dots": Remat(
+        lambda body: jax.checkpoint(body, policy=_named(PRODUCT)), _named(PRODUCT, _OUTPUT)
     ),
-    "full": jax.checkpoint,
+    "full": Remat(jax.checkpoint, _named(_OUTPUT)),
 }
 
 
@@ -140,6 +150,7 @@ def run(
             x = call(layer, x, number)
         return x
     config, sharing = stack.config, stack.sharing
+    remat = pick(REMATS, config.remat, "config.model.remat")
 
     def body_of(layer: nn.Module, call: Callable) -> Body:
         alone, own = layer.clone(parent=None), layer.variables["params"]
@@ -156,9 +167,9 @@ def run(
                 x = jax.lax.cond(stays, applied, lambda x: x, x)
             else:
                 x = applied(x)
-            return laid_out(x, "batch", "act_length", "act_embed")
+            return checkpoint_name(laid_out(x, "batch", "act_length", "act_embed"), _OUTPUT)
 
-        return pick(REMATS, config.remat, "config.model.remat")(body)
+        return remat.alone(body)
 
     rngs: list[dict[str, Array]] = [{} for _ in layers]
     for name in ("dropout", "features"):
@@ -181,8 +192,9 @@ def run(
 
     kinds = layers[:period]
     if pipeline.possible(x.shape[0]) and len(layers) > 1:
-        check_groups(len(layers), period, parts_of((pipeline.AXIS,)), "config.model")
-        return pipeline.run(group, applications, x, given)
+        stages, repeats = parts_of((pipeline.AXIS,)), config.stage_repeats
+        check_groups(len(layers), period, stages, repeats, "config.model")
+        return pipeline.run(group, applications, x, given, repeats, remat.picked)
     if config.residual == "reversible" and rngs[0]:  # else there is no backward pass
         ways = calls(*given)
         forwards, backwards = (

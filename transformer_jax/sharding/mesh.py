@@ -83,8 +83,7 @@ def check_mesh(
             f"config.mesh.expert={parts}: config.model.feed_forward_pattern={pattern} has no "
             "experts; choose config.mesh.data, which divides the rows of a batch alone"
         )
-    if mesh.shape["stage"] > 1:
-        _check_stages(mesh.shape["stage"], experiment.model)
+    _check_stages(mesh.shape["stage"], experiment.model)
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
@@ -118,6 +117,14 @@ def _check_positions(mesh: Mesh, experiment: Experiment) -> None:
 
 def _check_stages(stages: int, model: ModelConfig) -> None:
     """Check that the stacks of a model are equal groups of layers for so many stages."""
+    repeats = model.stage_repeats
+    if stages == 1:
+        if repeats > 1:
+            raise UserError(
+                f"config.model.stage_repeats={repeats}: config.mesh.stage=1 has no stages that "
+                "rows could pass repeatedly; set it to 1, or choose config.mesh.stage=2 or more"
+            )
+        return
     record, instead = ARCHITECTURES[model.architecture], "choose config.mesh.data"
     if not record.layered:
         raise UserError(
@@ -134,7 +141,7 @@ def _check_stages(stages: int, model: ModelConfig) -> None:
     for stack in record.stacks:
         kinds = getattr(model, f"{stack}_pattern"), model.feed_forward_pattern
         period, name = math.lcm(*map(len, kinds)), f"num_{stack}_layers"
-        check_groups(getattr(model, name), period, stages, f"config.model.{name}")
+        check_groups(getattr(model, name), period, stages, repeats, f"config.model.{name}")
 
 
 def _row_parts(mesh: Mesh) -> int:
