@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.nn.mixers import in_order
 from transformer_jax.nn.mixers.recurrence import Recurrence, Step, renumbered
 from transformer_jax.nn.view import View
 
@@ -154,7 +155,7 @@ def packed(
         return x.reshape(x.shape[0], count, size, *x.shape[2:]).swapaxes(0, 1)
 
     start = jnp.zeros((len(u), *exponents.shape, 2), u.dtype), jnp.zeros_like(seg[:, 0])
-    (state, _), out = jax.lax.scan(jax.checkpoint(body), start, (cut(u), cut(seg)))
+    (state, _), out = in_order.scan(jax.checkpoint(body), start, (cut(u), cut(seg)))
     out = out.swapaxes(0, 1).reshape(u.shape)
     back = jnp.minimum(jnp.arange(length)[None] + empty, count * size - 1)
     return jnp.take_along_axis(out, back[..., None], 1), state

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.heads import Heads
+from transformer_jax.nn.mixers.in_order import in_chunks
 from transformer_jax.nn.mixers.recurrence import Recurrence, Step, renumbered
 from transformer_jax.nn.roles import MAP
 from transformer_jax.nn.view import View
@@ -147,13 +148,6 @@ def chunked(
     number; `same` [B T S] says which pairs are in the same segment, `goes_on` [B T] which tokens
     are in that of the state.
     """
-    length = seg.shape[1]
-    size = min(CHUNK, length)
-    new = -length % size
-
-    def cut(x: Array) -> Array:
-        x = jnp.pad(x, [(0, new if axis == 1 else 0) for axis in range(x.ndim)])
-        return x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
 
     def body(carry: tuple[State, Array], chunk: tuple[Array, ...]) -> tuple[Any, Array]:
         (state, last), (*entering_chunk, here) = carry, chunk
@@ -170,9 +164,8 @@ def chunked(
         return (state, final), out
 
     start = state, jnp.zeros_like(seg[:, 0])
-    (state, _), out = jax.lax.scan(body, start, tuple(map(cut, (*entering, seg))))
-    out = out.swapaxes(0, 1)
-    return out.reshape(out.shape[0], -1, *out.shape[3:])[:, :length], state
+    (state, _), out = in_chunks(body, start, (*entering, seg), CHUNK)
+    return out, state
 
 
 def _add(

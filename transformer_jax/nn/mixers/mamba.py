@@ -18,6 +18,7 @@ from transformer_jax.nn.initializers import (
 )
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.decaying import Convolved
+from transformer_jax.nn.mixers.in_order import in_chunks
 from transformer_jax.nn.mixers.recurrence import FromBothEnds, Step
 from transformer_jax.nn.roles import INWARD, OUTWARD, OWN_MAP, PLAIN
 
@@ -97,12 +98,6 @@ class Mamba(Convolved):
         (q, k, v, rate), rest = tokens
         decay = jnp.exp(at_least_float32(self.log_decay))[None, None]
         first = seg != jnp.pad(seg, ((0, 0), (1, 0)))[:, :-1]
-        length = seg.shape[1]
-        size = min(CHUNK, length)
-
-        def cut(x: Array) -> Array:
-            x = jnp.pad(x, [(0, -length % size if axis == 1 else 0) for axis in range(x.ndim)])
-            return x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
 
         def body(state: Array, chunk: tuple[Array, ...]) -> tuple[Array, Array]:
             q, k, v, rate, begins, real = chunk
@@ -114,9 +109,8 @@ class Mamba(Convolved):
             states = kept * state[:, None] + added
             return states[:, -1], (states * q[:, :, None]).sum(-1)
 
-        chunks = tuple(map(cut, (q, k, v, rate, first, seg > 0)))
-        state, out = jax.lax.scan(jax.checkpoint(body), self.blank_memory(len(seg)), chunks)
-        out = out.swapaxes(0, 1).reshape(len(seg), -1, v.shape[-1])[:, :length]
+        start, given = self.blank_memory(len(seg)), (q, k, v, rate, first, seg > 0)
+        state, out = in_chunks(jax.checkpoint(body), start, given, CHUNK)
         return (out, v, rest), state
 
     def leave(self, out: tuple[Array, Array, Array]) -> Float[Array, "B T D"]:

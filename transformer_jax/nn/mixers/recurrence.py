@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from transformer_jax.base.arrays import Array, Bool, Float, Int
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import Lanes, Slots
+from transformer_jax.nn.mixers import in_order
 from transformer_jax.nn.states import States
 from transformer_jax.nn.view import View
 
@@ -143,7 +144,7 @@ def scan(
 
     start = blank, jnp.zeros_like(seg[:, 0])
     given = _time_first(entering), seg.swapaxes(0, 1)
-    (state, _), out = jax.lax.scan(body, start, given, reverse=reverse)
+    (state, _), out = in_order.scan(body, start, given, reverse)
     return _time_first(out), state
 
 

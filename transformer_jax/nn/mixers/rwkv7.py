@@ -13,6 +13,7 @@ from transformer_jax.nn.convolutions import ShortConvolution
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.decaying import Convolved, head_axis
+from transformer_jax.nn.mixers.in_order import in_chunks
 from transformer_jax.nn.mixers.recurrence import FromBothEnds, Step
 from transformer_jax.nn.norm import standardised
 from transformer_jax.nn.roles import INWARD, OUTWARD, OWN_MAP, PLAIN
@@ -129,17 +130,8 @@ class Rwkv7(Convolved):
     def sequence(self, tokens: tuple[Tokens, Any], seg: Int[Array, "B T"]) -> tuple[Any, Array]:
         """See Convolved: in chunks."""
         entering, rest = tokens
-        length = seg.shape[1]
-        size = min(CHUNK, length)
-
-        def cut(x: Array) -> Array:
-            x = jnp.pad(x, [(0, -length % size if axis == 1 else 0) for axis in range(x.ndim)])
-            return x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
-
         start = self.blank_memory(len(seg)), jnp.zeros_like(seg[:, 0])
-        chunks = tuple(map(cut, (*entering, seg)))
-        (state, _), out = jax.lax.scan(jax.checkpoint(erase), start, chunks)
-        out = out.swapaxes(0, 1).reshape(len(seg), -1, *out.shape[3:])[:, :length]
+        (state, _), out = in_chunks(jax.checkpoint(erase), start, (*entering, seg), CHUNK)
         return (out, rest), state
 
     def leave(self, out: tuple[Array, tuple[Array, Array]]) -> Float[Array, "B T D"]:

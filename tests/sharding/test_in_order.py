@@ -1,0 +1,91 @@
+"""Loops along sequences that devices share equal those of one device, and send states only."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import MeshConfig
+from transformer_jax.experiments.collectives import collectives
+from transformer_jax.nn.mixers import in_order
+from transformer_jax.sharding.mesh import make_mesh
+
+RNG = np.random.default_rng(0)
+WEIGHTS, START = 0.3 * RNG.normal(size=(5, 5)), RNG.normal(size=(4, 5))
+EIGHT = MeshConfig(2, context=2, ulysses=2)
+
+
+def mesh_of(config: MeshConfig):
+    return make_mesh(config, jax.devices()[: config.data * config.context * config.ulysses])
+
+
+def total(scan, reverse=False):
+    """Return a number that depends on all that a loop returns: an Elman network with segments."""
+
+    def result(weights, start, x, seg):
+        def body(carry, token):
+            (state, before), (x, seg) = carry, token
+            state = jnp.where((seg == before)[:, None], state, 0)
+            state = jnp.tanh(state @ weights + x)
+            return (state, seg), {"state": 2 * state, "segment": seg}
+
+        (state, seg), out = scan(body, (start, seg[0]), (x, seg), reverse=reverse)
+        return (
+            jnp.sin(out["state"]).sum()
+            + jnp.square(state).sum()
+            + (out["segment"] * seg[None]).sum()
+        )
+
+    return result
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("mesh", [EIGHT, MeshConfig(1, context=3)], ids=str)
+def test_values_and_gradients_are_those_of_one_device(mesh, reverse):
+    """Of weights that the body holds, of the first state, of inputs; integers pass, too."""
+    with jax.enable_x64(True):
+        x, seg = RNG.normal(size=(12, 4, 5)), np.sort(RNG.integers(1, 4, (12, 4)), axis=0)
+        given = WEIGHTS, START, x, seg
+        plain = jax.value_and_grad(total(jax.lax.scan, reverse), (0, 1, 2))(*given)
+        with jax.set_mesh(mesh_of(mesh)):
+            divided = jax.jit(jax.value_and_grad(total(in_order.scan, reverse), (0, 1, 2)))(*given)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-12, 1e-12), divided, plain)
+
+
+@pytest.mark.parametrize("length", [13, 24, 40])
+def test_chunks_are_whole_on_each_device(length):
+    """Sums so far, of rows whose parts are shorter than a chunk, equal to it, and no multiple of
+    it; of rows that cannot be divided, too.
+    """
+
+    def sums(x):
+        def body(state, chunk):
+            (x,) = chunk
+            found = state[:, None] + jnp.cumsum(x, axis=1)
+            return found[:, -1], found
+
+        return in_order.in_chunks(body, jnp.zeros(2), (x,), 6)
+
+    x = RNG.integers(0, 9, (2, length)).astype(np.float32)
+    with jax.set_mesh(mesh_of(MeshConfig(1, context=4))):
+        state, out = jax.jit(sums)(x)
+    np.testing.assert_array_equal(out, np.cumsum(x, axis=1))
+    np.testing.assert_array_equal(state, x.sum(1))
+
+
+def test_only_states_are_sent():
+    """As many bytes for rows that are four times as long, forward and backward."""
+
+    def sent(length: int) -> float:
+        x, seg = jnp.ones((length, 4, 5)), jnp.ones((length, 4), jnp.int32)
+        mesh = mesh_of(MeshConfig(1, context=4))
+        own = jax.NamedSharding(mesh, jax.P("context"))
+        with jax.set_mesh(mesh):
+            given = WEIGHTS.astype(np.float32), START.astype(np.float32)
+            given = *given, jax.device_put(x, own), jax.device_put(seg, own)
+            gradients = jax.jit(jax.grad(total(in_order.scan), (0, 1, 2)))
+            found = collectives(gradients.lower(*given).compile().as_text())
+        assert {one.kind for one in found} <= {"collective-permute", "all-reduce", "all-to-all"}
+        return sum(one.sent for one in found)
+
+    assert 0 < sent(32) == sent(128)
