@@ -18,7 +18,15 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.experiments.accelerators import GPUS, Chip, Links
-from transformer_jax.experiments.mesh_search import best, found, known, meshes, search, shown
+from transformer_jax.experiments.mesh_search import (
+    best,
+    exchanged,
+    found,
+    known,
+    meshes,
+    search,
+    shown,
+)
 
 EXPERIMENT = Experiment(
     model=ModelConfig(
@@ -79,6 +87,17 @@ def test_what_is_sent_follows_the_formulas(of):
     stages = found(EXPERIMENT, of, MeshConfig(1, stage=2), CHIP)
     assert stages.sent["microbatches over stage"].sent == (2 + 4 / 2) * vectors
     assert stages.idle == 1 / 9
+
+
+def test_layers_that_hand_on_a_state_send_no_keys(of):
+    """A quarter of the layers attend, and send a quarter of what all would."""
+    mesh, pattern = MeshConfig(1, context=4), ("mamba2", "full", "lstm", "linear")
+    model = replace(EXPERIMENT.model, decoder_pattern=pattern, state_heads=4)
+    sent = [
+        exchanged(one, of, mesh)["keys and values over context"].sent
+        for one in (EXPERIMENT.model, model)
+    ]
+    assert sent[0] == 4 * sent[1] > 0
 
 
 def with_repeats(count: int) -> Experiment:

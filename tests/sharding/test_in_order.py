@@ -4,10 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.core.meta import unbox
 
-from transformer_jax.config import MeshConfig
+from transformer_jax.config import MeshConfig, ModelConfig
+from transformer_jax.config.choices.mixers import HANDED_ON
+from transformer_jax.config.choices.mixers import MIXERS as RECORDS
 from transformer_jax.experiments.collectives import collectives
 from transformer_jax.nn.mixers import in_order
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.view import self_view
 from transformer_jax.sharding.mesh import make_mesh
 
 RNG = np.random.default_rng(0)
@@ -89,3 +94,37 @@ def test_only_states_are_sent():
         return sum(one.sent for one in found)
 
     assert 0 < sent(32) == sent(128)
+
+
+# The first is tried in `make test`.
+KINDS = sorted(HANDED_ON, key=lambda kind: kind != "gated_delta")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(x, marks=[] if x == KINDS[0] else pytest.mark.thorough) for x in KINDS]
+)
+def test_what_hands_on_its_state_gathers_no_positions(kind):
+    """As the records of mixers say: no all-gather, of bytes that grow with a row."""
+    config = ModelConfig(d_model=16, num_heads=4, num_kv_heads=4, state_heads=4, state_size=4)
+    mixer = MIXERS[kind](config, jnp.dtype("float32"))
+    order = "causal" if "decoder" in RECORDS[kind].stacks else "all"
+    mesh = mesh_of(MeshConfig(1, context=4))
+
+    def gathered(length: int) -> float:
+        x, pos = jnp.ones((1, length, 16)), jnp.arange(length)[None]
+
+        def out(params, x):
+            view = self_view(pos, jnp.ones_like(pos), order)
+            return mixer.apply(params, x, view, False, method="mix")[0]
+
+        shapes = jax.eval_shape(
+            lambda x: mixer.init(jax.random.key(0), x, self_view(pos, pos + 1, order), False,
+                                 method="mix"), x,
+        )  # fmt: skip
+        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), unbox(shapes))
+        x = jax.device_put(x, jax.NamedSharding(mesh, jax.P(None, "context")))
+        with jax.set_mesh(mesh):
+            found = collectives(jax.jit(out).lower(params, x).compile().as_text())
+        return sum(one.sent for one in found if one.kind == "all-gather")
+
+    assert gathered(256) == gathered(64)

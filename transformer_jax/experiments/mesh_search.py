@@ -21,6 +21,7 @@ from transformer_jax.base.shares import POSITIONS, ROWS
 from transformer_jax.config import Experiment, MeshConfig, ModelConfig
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.layers import ROUTED
+from transformer_jax.config.choices.mixers import HANDED_ON
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.experiments.accelerators import GPUS, Chip
 from transformer_jax.experiments.collectives import Collective
@@ -180,7 +181,7 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
             4 * (mesh.expert - 1) * model.experts_per_token * vectors * routed,
         ),
         "keys and values over context": (
-            "context", mesh.context, 6 * (mesh.context - 1) * keys * layers
+            "context", mesh.context, 6 * (mesh.context - 1) * keys * _with_keys(model)
         ),
         "heads over ulysses": (
             "ulysses", mesh.ulysses,
@@ -195,6 +196,16 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
         for what, (axis, count, size) in sent.items()
         if count > 1 and size
     }
+
+
+def _with_keys(model: ModelConfig) -> float:
+    """Return the number of layers whose positions send more than a state."""
+    return sum(
+        getattr(model, f"num_{stack}_layers")
+        * sum(kind not in HANDED_ON for kind in getattr(model, f"{stack}_pattern"))
+        / len(getattr(model, f"{stack}_pattern"))
+        for stack in ARCHITECTURES[model.architecture].stacks
+    )
 
 
 def _rest(count: int) -> float:

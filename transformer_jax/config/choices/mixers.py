@@ -43,6 +43,8 @@ class Mixer(Record):
       need a relative scheme to know it.
     averages: whether it also adds up what came before a token, in its order, whatever it may attend
       to, so that it reads no prefix in both directions.
+    hands_on: whether devices that share the positions of a row hand its state from one to the next;
+      else they send keys and values, or gather what it reads.
     rows: whether it needs each text in a row of its own.
     within: whether it reads `window`, which must be set for such a layer, and only then.
     clip: whether it mixes along some axes of a clip, whose tubelets `grid` counts.
@@ -58,6 +60,7 @@ class Mixer(Record):
     cell: Literal["forward", "both"] | None = None
     ordered: bool = False
     averages: bool = False
+    hands_on: bool = False
     rows: bool = False
     within: bool = False
     clip: bool = False
@@ -170,18 +173,21 @@ def _averages(stack: Literal["encoder", "decoder"], *reads: str) -> Mixer:
     )  # fmt: skip
 
 
-def _states(word: str, check: Any, *reads: str) -> dict[str, Mixer]:
+def _states(word: str, check: Any, *reads: str, hands_on: bool = True) -> dict[str, Mixer]:
     """Return the records of a layer that reads a text from left to right, and from both ends."""
     kinds: tuple[tuple[str, Literal["encoder", "decoder"]], ...]
     kinds = (word, "decoder"), (f"bi{word}", "encoder")
     return {
-        name: Mixer(reads=reads, heads=False, ordered=True, stacks=(stack,), check=check)
+        name: Mixer(
+            reads=reads, heads=False, ordered=True, hands_on=hands_on, stacks=(stack,), check=check
+        )
         for name, stack in kinds
     }
 
 
 _HEADS = "state_width", "state_heads", "state_size"
-_BOTH_ENDS = _cell(cell="both", stacks=("encoder",), check=check_both_ends)
+_FEATURES = "num_features", "redraw_every", "feature_seed"
+_BOTH_ENDS = _cell(cell="both", hands_on=True, stacks=("encoder",), check=check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax", widens=True),
     "differential": Mixer(
@@ -230,13 +236,11 @@ MIXERS = {
         needs=(Need("num_kv_heads", (None,), "the keys of {has} are its queries"),),
         check=_check_buckets,
     ),
-    "linear": Mixer(),
-    "delta_rule": Mixer(stacks=("decoder",), initializers=("xavier",)),
-    "random_features": Mixer(reads=("num_features", "redraw_every", "feature_seed")),
-    "gated_random_features": Mixer(
-        reads=("num_features", "redraw_every", "feature_seed"), stacks=("decoder",)
-    ),
-    "favor": Mixer(reads=("num_features", "redraw_every", "feature_seed")),
+    "linear": Mixer(hands_on=True),
+    "delta_rule": Mixer(hands_on=True, stacks=("decoder",), initializers=("xavier",)),
+    "random_features": Mixer(hands_on=True, reads=_FEATURES),
+    "gated_random_features": Mixer(hands_on=True, reads=_FEATURES, stacks=("decoder",)),
+    "favor": Mixer(hands_on=True, reads=_FEATURES),
     "aft_full": Mixer(weights="channels", reads=("position_rank",), check=_check_channels),
     "aft_local": Mixer(
         weights="channels", within=True, reads=("position_rank",), check=_check_channels
@@ -246,7 +250,7 @@ MIXERS = {
     "ssru": _cell(stacks=("decoder",)),
     **_states("mamba2", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
     **_states("gated_delta", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
-    **_states("s4d", check_pairs, "state_size"),
+    **_states("s4d", check_pairs, "state_size", hands_on=False),
     **_states("mamba", check_channels_with_states, "state_width", "state_size", "state_conv"),
     **_states("retention", check_retention, *_HEADS),
     **_states("rwkv7", check_width, "state_heads"),
@@ -254,12 +258,8 @@ MIXERS = {
     "bimega": _averages("encoder"),
     "mega_chunk": _averages("decoder", "block_size"),
     "bimega_chunk": _averages("encoder", "block_size"),
-    "elman": _cell(cell="forward"),
-    "lstm": _cell(cell="forward"),
-    "gru": _cell(cell="forward"),
-    "bielman": _BOTH_ENDS,
-    "bilstm": _BOTH_ENDS,
-    "bigru": _BOTH_ENDS,
+    **dict.fromkeys(("elman", "lstm", "gru"), _cell(cell="forward", hands_on=True)),
+    **dict.fromkeys(("bielman", "bilstm", "bigru"), _BOTH_ENDS),
     "conformer": Mixer(
         weights="softmax",
         reads=("conv_kernel",),
@@ -281,6 +281,7 @@ CELLS = with_(MIXERS, cell="forward")
 TWO_WAY = with_(MIXERS, cell="both")
 WITHIN = with_(MIXERS, within=True)
 PLACES = tuple(word for word, mixer in MIXERS.items() if "position_rank" in mixer.reads)
+HANDED_ON = with_(MIXERS, hands_on=True)
 ALONG = with_(MIXERS, clip=True)  # axes of a clip
 ROWS = with_(MIXERS, rows=True)  # need each text in its own row
 
