@@ -38,7 +38,8 @@ validation, and on test, which was scored once for each; one run each, two minut
     ridge regression             0.670    0.665    0.685    0.3695   0.3658   0.3726
 
 So validation chooses 512 rows, and the last value to be subtracted, by a hair: 0.6649, 0.6653 with
-the learned scale.
+the learned scale. With seed 2 the two have 0.3643 and 0.3653 on test, and the last value with 336
+rows 0.3706.
 """
 
 from transformer_jax.config import Experiment
