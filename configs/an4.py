@@ -21,7 +21,7 @@ hybrid     both: the loss is 0.7 x the decoder's + 0.3 x CTC's (Watanabe et al. 
            by its prefix scores; `--config.decoding.ctc_weight=0` asks the decoder alone.
 
 SpecAugment (Park et al. 2019, arXiv:1904.08779) masks frames and cepstra in training. hybrid has
-13.9 % on the test split after 1,200 updates, CER 8.2 %; the others have not been trained: see
+14.0 % on the test split after 1,200 updates, CER 8.2 %; the others have not been trained: see
 results/notes/an4.md.
 """
 
