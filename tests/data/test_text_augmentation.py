@@ -37,6 +37,7 @@ def test_music_in_other_keys_stays_in_the_range_of_its_voices():
         [],
         [],
     ]
+    assert list(transposed([("", ""), ("", "sixty")], config, 0)) == [[], []]
     config = DataConfig(augment=("transpose",), transpose_range=1)
     assert list(transposed([("", "60,-1 61,7"), ("", "62,9 -1,5")], config, 0)) == [
         [("", "61,-1 62,8")],

@@ -23,16 +23,17 @@ def transposed(pairs: Sequence[Pair], config: DataConfig, seed: int) -> Iterator
     """
     voices = next((step.count(",") + 1 for _, text in pairs for step in text.split()[:1]), 0)
     pieces = [None if notes.fault(text, voices) else notes.pitches(text) for _, text in pairs]
-    together = np.concatenate([piece for piece in pieces if piece is not None and len(piece)])
+    heard = [piece for piece in pieces if piece is not None and len(piece)]
+    together = np.concatenate(heard) if heard else np.empty((0, voices), int)
     sounds = together != notes.SILENCE
     lowest = together.min(0, initial=notes.PITCHES, where=sounds)
     highest = together.max(0, initial=notes.SILENCE, where=sounds)
     steps = range(1, config.transpose_range + 1)
     for (src, _), piece in zip(pairs, pieces, strict=True):
-        found, sounds = [], piece is not None and piece != notes.SILENCE
-        if not np.any(sounds):
+        if piece is None or (piece == notes.SILENCE).all():
             yield []
             continue
+        found, sounds = [], piece != notes.SILENCE
         for by in (*(-step for step in reversed(steps)), *steps):
             moved = np.where(sounds, piece + by, piece)
             if (~sounds | ((moved >= lowest) & (moved <= highest))).all():
@@ -48,15 +49,16 @@ def random_smiles(pairs: Sequence[Pair], config: DataConfig, seed: int) -> Itera
       UserError: if RDKit is not installed.
     """
     try:
-        from rdkit import Chem, RDLogger
+        from rdkit import Chem
+        from rdkit.rdBase import BlockLogs
     except ImportError:
         raise UserError(
             "config.data.augment='random_smiles': needs RDKit; run pip install "
             "'transformer-jax[smiles]'"
         ) from None
-    RDLogger.DisableLog("rdApp.*")
     for number, (src, tgt) in enumerate(pairs):
-        molecule = Chem.MolFromSmiles(src)
+        with BlockLogs():
+            molecule = Chem.MolFromSmiles(src)
         if molecule is None:
             yield []
             continue
