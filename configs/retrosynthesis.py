@@ -21,7 +21,6 @@ Not trained here yet: see results/notes/retrosynthesis.md.
 from transformer_jax.config import Experiment
 from transformer_jax.config.convert import door
 
-
 VARIANTS: dict = {"plain": {}, "augmented": {"augment": ("random_smiles",)}}
 
 
