@@ -30,7 +30,8 @@ et al. 2023, arXiv:2205.13504), iTransformer (Liu et al. 2024, arXiv:2310.06625)
 the channels, and PatchTST. All have RevIN's learned scale (without:
 --config.model.series_norm=window). Validation and test are the same windows whatever is read, and
 those of ridge regression too, which eval.py fits to as many rows. Mean squared errors on
-validation, and on test, which was scored once for each; one run each, two minutes of a core:
+validation, and on test, which was scored once for each; one run each, one to five minutes of
+wall-clock time on a part of a core:
 
                                  336      512      720      336      512      720
     dlinear                      0.672    0.665    0.685    0.3705   0.3654   0.3710

@@ -90,7 +90,7 @@ def test_only_states_are_sent():
             given = *given, jax.device_put(x, own), jax.device_put(seg, own)
             gradients = jax.jit(jax.grad(total(in_order.scan), (0, 1, 2)))
             found = collectives(gradients.lower(*given).compile().as_text())
-        assert {one.kind for one in found} <= {"collective-permute", "all-reduce", "all-to-all"}
+        assert "all-gather" not in {one.kind for one in found}
         return sum(one.sent for one in found)
 
     assert 0 < sent(32) == sent(128)

@@ -80,14 +80,9 @@ SOURCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation(Record):
-    """What is known about a change of training examples: the codecs whose values it changes.
-
-    adds: whether it adds changed texts to those of training, before all epochs; else it changes
-      values at random as they are read.
-    """
+    """What is known about a change of training examples: the codecs whose values it changes."""
 
     codecs: tuple[str, ...]
-    adds: bool = False
 
 
 _HEARD = with_(CODECS, sound=True)
@@ -97,8 +92,8 @@ AUGMENTATIONS = {
     "cutout": Augmentation(codecs=PICTURED, reads=("cutout_size",)),
     "frequency_mask": Augmentation(codecs=_HEARD, reads=("frequency_mask_size",)),
     "time_mask": Augmentation(codecs=_HEARD, reads=("time_mask_size", "time_mask_share")),
-    "transpose": Augmentation(codecs=("notes",), adds=True, reads=("transpose_range",)),
-    "random_smiles": Augmentation(codecs=("smiles",), adds=True, reads=("smiles_variants",)),
+    "transpose": Augmentation(codecs=("notes",), reads=("transpose_range",)),
+    "random_smiles": Augmentation(codecs=("smiles",), reads=("smiles_variants",)),
 }
 
 
