@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax.core.meta import unbox
 
+from transformer_jax.base import counting
 from transformer_jax.config import MeshConfig, ModelConfig
 from transformer_jax.config.choices.mixers import HANDED_ON
 from transformer_jax.config.choices.mixers import MIXERS as RECORDS
@@ -16,7 +17,7 @@ from transformer_jax.nn.view import self_view
 from transformer_jax.sharding.mesh import make_mesh
 
 RNG = np.random.default_rng(0)
-WEIGHTS, START = 0.3 * RNG.normal(size=(5, 5)), RNG.normal(size=(4, 5))
+WEIGHTS, START = 0.3 * RNG.normal(size=(5, 5)), RNG.normal(size=(8, 5))
 EIGHT = MeshConfig(2, context=2, ulysses=2)
 
 
@@ -44,17 +45,42 @@ def total(scan, reverse=False):
     return result
 
 
+def test_groups_of_rows():
+    """As many as devices or a few more; half as many; in rounds, with fewer."""
+    assert [in_order.groups_of(rows, 4) for rows in (1, 2, 3, 4, 6, 8, 10, 32)] == [
+        1, 2, 3, 4, 6, 4, 5, 4,
+    ]  # fmt: skip
+    assert [in_order.groups_of(rows, 8) for rows in (3, 4, 7)] == [1, 4, 7]
+
+
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("rows", [2, 4, 8])
 @pytest.mark.parametrize("mesh", [EIGHT, MeshConfig(1, context=3)], ids=str)
-def test_values_and_gradients_are_those_of_one_device(mesh, reverse):
-    """Of weights that the body holds, of the first state, of inputs; integers pass, too."""
+def test_values_and_gradients_are_those_of_one_device(mesh, rows, reverse):
+    """Of weights that the body holds, of the first state, of inputs; integers pass, too. In rounds
+    and by groups of rows.
+    """
     with jax.enable_x64(True):
-        x, seg = RNG.normal(size=(12, 4, 5)), np.sort(RNG.integers(1, 4, (12, 4)), axis=0)
-        given = WEIGHTS, START, x, seg
+        x, seg = RNG.normal(size=(12, rows, 5)), np.sort(RNG.integers(1, 4, (12, rows)), axis=0)
+        given = WEIGHTS, START[:rows], x, seg
         plain = jax.value_and_grad(total(jax.lax.scan, reverse), (0, 1, 2))(*given)
         with jax.set_mesh(mesh_of(mesh)):
             divided = jax.jit(jax.value_and_grad(total(in_order.scan, reverse), (0, 1, 2)))(*given)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-12, 1e-12), divided, plain)
+
+
+def test_work_by_count():
+    """Products of all devices, beside those of one: each turn is of one group of rows."""
+
+    def products(rows: int, scan) -> int:
+        x, seg = jnp.ones((16, rows, 5)), jnp.ones((16, rows), jnp.int32)
+        program = counting.program(total(scan), WEIGHTS, START[:rows], x, seg)
+        return counting.operations(program).products
+
+    with jax.set_mesh(mesh_of(MeshConfig(1, context=4))):
+        for rows, turns, groups in [(1, 4, 1), (2, 5, 2), (4, 7, 4), (8, 7, 4)]:
+            alone = products(rows, jax.lax.scan)
+            assert products(rows, in_order.scan) * groups == alone * turns
 
 
 @pytest.mark.parametrize("length", [13, 24, 40])
@@ -78,15 +104,16 @@ def test_chunks_are_whole_on_each_device(length):
     np.testing.assert_array_equal(state, x.sum(1))
 
 
-def test_only_states_are_sent():
+@pytest.mark.parametrize("rows", [1, 4])
+def test_only_states_are_sent(rows):
     """As many bytes for rows that are four times as long, forward and backward."""
 
     def sent(length: int) -> float:
-        x, seg = jnp.ones((length, 4, 5)), jnp.ones((length, 4), jnp.int32)
+        x, seg = jnp.ones((length, rows, 5)), jnp.ones((length, rows), jnp.int32)
         mesh = mesh_of(MeshConfig(1, context=4))
         own = jax.NamedSharding(mesh, jax.P("context"))
         with jax.set_mesh(mesh):
-            given = WEIGHTS.astype(np.float32), START.astype(np.float32)
+            given = WEIGHTS.astype(np.float32), START[:rows].astype(np.float32)
             given = *given, jax.device_put(x, own), jax.device_put(seg, own)
             gradients = jax.jit(jax.grad(total(in_order.scan), (0, 1, 2)))
             found = collectives(gradients.lower(*given).compile().as_text())
@@ -111,7 +138,7 @@ def test_what_hands_on_its_state_gathers_no_positions(kind):
     mesh = mesh_of(MeshConfig(1, context=4))
 
     def gathered(length: int) -> float:
-        x, pos = jnp.ones((1, length, 16)), jnp.arange(length)[None]
+        x, pos = jnp.ones((4, length, 16)), jnp.tile(jnp.arange(length), (4, 1))
 
         def out(params, x):
             view = self_view(pos, jnp.ones_like(pos), order)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.base.arrays import Array, Float, on_cpu
+from transformer_jax.base.shares import POSITIONS, parts_of
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.roles import PLAIN, Role
 
@@ -63,7 +64,7 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
         return [m(x) for m in maps]
     count = len(first.in_shape)
     kernels = tuple(m.kernel for m in maps)
-    if not on_cpu():
+    if not _as_matrices():
         products = _multiply_each(x.astype(first.dtype), kernels, count)
         named = [checkpoint_name(product, PRODUCT) for product in products]
         return [m.biased(product) for m, product in zip(maps, named, strict=True)]
@@ -130,9 +131,16 @@ def _each_backward(in_axes: int, operands, gradients):
 _multiply_each.defvjp(_each_forward, _each_backward)
 
 
+def _as_matrices() -> bool:
+    """Return whether rows and positions may become one axis: devices that share positions would
+    have to gather them.
+    """
+    return on_cpu() and parts_of(POSITIONS) == 1
+
+
 def _product(x, kernel, in_axes: int):
     """Return the product over the last axes of x and the first of the kernel."""
-    if x.dtype == jnp.bfloat16 or not on_cpu():
+    if x.dtype == jnp.bfloat16 or not _as_matrices():
         product = _multiply(x, kernel, in_axes)
     else:
         # As matrices: a CPU reads those transposed, whereas it copies arrays with more axes; but

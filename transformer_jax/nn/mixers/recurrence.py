@@ -133,12 +133,13 @@ def scan(
 ) -> tuple[Any, Any]:
     """Return the outputs for sequences [B T ...] and the last states; backwards with `reverse`.
 
-    Each segment begins with the state `blank`.
+    Each segment begins with the state `blank`, the same in all rows.
     """
+    begin = jax.tree.map(lambda x: x[:1], blank)
 
     def body(carry: tuple[Any, Array], token: tuple[Any, Array]) -> tuple[Any, Any]:
         (state, last), (given, here) = carry, token
-        state = where((here > 0) & (here != last), blank, state)
+        state = where((here > 0) & (here != last), begin, state)
         new, out = step(state, given)
         return (where(here > 0, new, state), jnp.where(here > 0, here, last)), out
 
