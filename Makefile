@@ -51,7 +51,7 @@ check: setup
 
 # Live comparisons with torch and transformers.
 oracle: .venv/bench
-	$(BIN)/python -m pytest -m oracle tests/oracle
+	$(BIN)/python -m pytest -m oracle tests/oracle $(TWO)
 
 # docs/, notebooks with their outputs, experiments and a reference, as pages in build/site.
 site: .venv/site

@@ -94,9 +94,9 @@ MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 def pytest_configure(config):
     """Compile with fewer optimisations, as tiny programs take longer to compile than to run.
 
-    `make oracle`, e2e tests and other processes that a test starts compile as usual, but for a few.
+    e2e tests and other processes that a test starts compile as usual, but for a few.
     """
-    quick = not _asked_for(config, "oracle") and not _asked_for(config, "e2e")
+    quick = not _asked_for(config, "e2e")
     jax.config.update("jax_disable_most_optimizations", quick)
     if quick:  # older emitters in one thread compile tiny programs in some 60 % of the time
         flags = ["--xla_cpu_parallel_codegen_split_count=1"]
