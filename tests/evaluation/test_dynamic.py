@@ -1,6 +1,7 @@
 """Dynamic evaluation: a loop by hand, and what learning from a text must and must not change."""
 
 import dataclasses
+import functools
 import string
 
 import jax
@@ -38,21 +39,21 @@ def test_each_window_moves_the_parameters_as_by_hand(loaded, learned):
     """Windows alone and without padding, of pieces framed here; p - rate g + decay (began - p)."""
     began = params = loaded.params
     expected = []
+
+    @functools.partial(jax.grad, has_aux=True)
+    def loss(params, window):
+        ones = jnp.ones((1, len(window) - 1), int)
+        side = Side(window[None, :-1], jnp.cumsum(ones, 1) - 1, ones, jnp.cumsum(ones, 1))
+        logits = loaded.model.outputs(params, Batch(None, side, {}), None)["tokens"].logits()[0]
+        of = logits[jnp.arange(len(window) - 1), window[1:]]
+        said = of - jax.scipy.special.logsumexp(logits, axis=-1)
+        return -said.mean(), said
+
+    gradient_of = jax.jit(loss)
     for text in TEXTS:
         (ids,) = CODEC.encode([text], bos=True)
         for begin in range(0, len(ids) - 1, LINES.window):
-            window = jnp.asarray(ids[begin : begin + LINES.window + 1])
-
-            def loss(params, window=window):
-                ones = jnp.ones((1, len(window) - 1), int)
-                side = Side(window[None, :-1], jnp.cumsum(ones, 1) - 1, ones, jnp.cumsum(ones, 1))
-                logits = loaded.model.outputs(params, Batch(None, side, {}), None)["tokens"]
-                logits = logits.logits()[0]
-                of = logits[jnp.arange(len(window) - 1), window[1:]]
-                said = of - jax.scipy.special.logsumexp(logits, axis=-1)
-                return -said.mean(), said
-
-            gradient, said = jax.grad(loss, has_aux=True)(params)
+            gradient, said = gradient_of(params, jnp.asarray(ids[begin : begin + LINES.window + 1]))
             expected.append(said)
             params = jax.tree.map(
                 lambda p, g, b: (1 - DECAY) * p + DECAY * b - RATE * g, params, gradient, began
