@@ -7,7 +7,8 @@ Training (`lm-train-SHAPE-ENGINE`): full steps of Adam with clipping, bfloat16 p
 weights, fused attention, random pieces, no dropout; five steps submitted together. The peer is the
 same model in PyTorch (peers/lm_torch.py), compiled, with `scaled_dot_product_attention` and fused
 Adam. The shapes are SHAPES: GPT-2 of 124 million parameters with 1,024 and with 8,192 positions, a
-Llama of 0.85 billion, and that GPT-2 with 8 experts, two a position. Operations are 6 for each
+Llama of 0.85 billion, also with the maps of its layers in 8 bits (`llama8`, ours alone), and that
+GPT-2 with 8 experts, two a position. Operations are 6 for each
 parameter that a piece passes through and for each piece, the output map included and tables that
 are looked up not, and those of attention by its causal half.
 
@@ -51,6 +52,7 @@ class Shape:
     pieces: int
     llama: bool = False  # RMSNorm, SwiGLU, rotary positions, no biases, two tables; else GPT-2
     experts: int = 0
+    float8: bool = False
 
 
 GPT2 = Shape(32, 1024, 12, 12, 12, 768, 3072, 50_304)
@@ -60,12 +62,13 @@ SHAPES = {
     "llama": LLAMA,
     "long": replace(GPT2, rows=4, length=8192),
     "experts": replace(GPT2, rows=16, experts=8),
+    "llama8": replace(LLAMA, float8=True),
 }
 # Most valuable first.
 STAGES = (
     "lm-train-gpt2-ours", "lm-train-gpt2-torch",
     "lm-train-llama-ours", "lm-train-llama-torch",
-    "lm-train-experts-ours", "lm-trace-gpt2-ours",
+    "lm-train-llama8-ours", "lm-train-experts-ours", "lm-trace-gpt2-ours",
     "lm-train-long-ours", "lm-train-long-torch",
     *(f"lm-decode-{rows}-{who}" for rows in (1, 64, 8) for who in ("ours", "transformers")),
     "lm-trace-experts-ours",
@@ -92,11 +95,12 @@ def model_config(shape: Shape, dry: bool) -> Any:
         kind = {"activation": "gelu_tanh", "positions": "learned", "max_positions": shape.length}
     if shape.experts:
         kind |= {"feed_forward_pattern": ("experts",), "num_experts": shape.experts}
+    dtype = "float8" if shape.float8 else "float32" if dry else "bfloat16"
     return ModelConfig(
         architecture="decoder", num_decoder_layers=shape.layers, num_heads=shape.heads,
         d_model=shape.width, d_ff=shape.hidden, residual="pre_norm", norm_epsilon=1e-5,
         embedding_scale=False, dropout_rate=0.0, initializer="gpt2",
-        compute_dtype="float32" if dry else "bfloat16",  # CPUs lack some products of bfloat16
+        compute_dtype=dtype,  # CPUs lack some products of bfloat16
         attention="dense" if dry else "fused", **kind,
     )  # fmt: skip
 

@@ -65,10 +65,13 @@ def changes(config: ModelConfig) -> dict[str, float]:
 
     @jax.jit
     def trained(params):
-        state, first = tx.init(params), model.outputs(params, batch, None)["tokens"].logits()
-        for _ in range(STEPS):
+        def step(carry, _):
+            params, state = carry
             updates, state = tx.update(jax.grad(loss)(params), state, params)
-            params = jax.tree.map(jnp.add, params, updates)
+            return (jax.tree.map(jnp.add, params, updates), state), None
+
+        first = model.outputs(params, batch, None)["tokens"].logits()
+        (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), length=STEPS)
         last = model.outputs(params, batch, None)["tokens"].logits()
         return [jnp.sqrt(jnp.square(x).mean()) for x in (first, last - first)]
 

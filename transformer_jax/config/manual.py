@@ -536,9 +536,11 @@ class ModelConfig(Section):
     parametrization: Literal["standard", "mup", "completep"] = "standard"
     base_width: int = number(256, 1, SIZE, of="parametrizations")
     base_depth: int = number(2, 1, 1000, of="parametrizations")
-    # of matrix products; params: float32
-    compute_dtype: Literal["float32", "bfloat16"] = value(
-        "float32", neutral=("float32", "bfloat16")
+    # Of matrix products; parameters are float32. float8: the linear maps of layers in e4m3, and
+    # their slopes in e5m2, each array scaled by a power of two; bfloat16 for all else, and in
+    # searches (Micikevicius et al. 2022, arXiv:2209.05433). For H100s and later.
+    compute_dtype: Literal["float32", "bfloat16", "float8"] = value(
+        "float32", neutral=("float32", "bfloat16", "float8")
     )
     # Low-rank adaptation (LoRA: Hu et al. 2021, arXiv:2106.09685): the maps named in lora_maps, in
     # every layer, become W + lora_alpha / lora_rank x A B, and only A and B are trained. None: off.

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from transformer_jax.base import processor
 from transformer_jax.base.arrays import on_cpu
+from transformer_jax.config.choices.dtypes import DTYPES
 from transformer_jax.models.build import roles_of
 from transformer_jax.models.model import Model
 from transformer_jax.nn.embedding import COLUMNS
@@ -20,11 +21,16 @@ log = logging.getLogger("transformer_jax")
 
 
 def computing_in(word: str, models: Sequence[Model]) -> list[Model]:
-    """Return the models with the dtype of matrix products that `decoding.compute_dtype` names."""
+    """Return the models with the dtype of matrix products that `decoding.compute_dtype` names;
+    of a model that is trained in float8, "model" is that of its activations.
+    """
     dtype = _automatic() if word == "auto" else word
-    if dtype == "model":
-        return list(models)
-    return [_with_dtype(model, dtype) for model in models]
+    return [
+        _with_dtype(
+            model, DTYPES[model.config.compute_dtype].activations if dtype == "model" else dtype
+        )
+        for model in models
+    ]
 
 
 @functools.cache  # said once

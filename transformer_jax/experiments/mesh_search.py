@@ -20,6 +20,7 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.base.shares import POSITIONS, ROWS
 from transformer_jax.config import Experiment, MeshConfig, ModelConfig
 from transformer_jax.config.choices.architectures import ARCHITECTURES
+from transformer_jax.config.choices.dtypes import DTYPES
 from transformer_jax.config.choices.layers import ROUTED
 from transformer_jax.config.choices.mixers import HANDED_ON
 from transformer_jax.data.codecs.pair import expected_sizes
@@ -33,7 +34,6 @@ from transformer_jax.training.cost import Sizes, longest_shape, step_cost, step_
 from transformer_jax.training.state import TrainState
 
 _BEST = 5
-_WORD = {"float32": 4, "bfloat16": 2}  # bytes of an activation
 _FULL = 0.9  # of a device's memory: the rest is for the allocator and libraries
 
 
@@ -143,7 +143,7 @@ def _repeated(experiment: Experiment, stages: int) -> Iterator[Experiment]:
 
 def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Collective]:
     """Return what each device sends in a step, by the axis and what it is for."""
-    word = _WORD.get(model.compute_dtype, 4)
+    word = DTYPES[model.compute_dtype].size
     stacks = ARCHITECTURES[model.architecture].stacks
     layers = sum(getattr(model, f"num_{stack}_layers") for stack in stacks)
     kinds = model.feed_forward_pattern

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.config import Experiment, ModelConfig, ObjectiveConfig
+from transformer_jax.config.choices.dtypes import DTYPES
 from transformer_jax.config.registry import pick
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.autoencoder import Autoencoder, VariationalAutoencoder
@@ -76,7 +77,7 @@ def build(
       lengths: the lengths of both sides of every example, if the objective fixes them.
     """
     network = pick(MODELS, config.architecture, "config.model.architecture")
-    dtype = jnp.dtype(dtype or config.compute_dtype)
+    dtype = jnp.dtype(dtype or DTYPES[config.compute_dtype].activations)
     model = network(
         config, src_vocab_size, tgt_vocab_size, dtype, order, single, tuple(predicts), lengths
     )

@@ -14,12 +14,14 @@ from jax.ad_checkpoint import checkpoint_name
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.base.shares import check_groups, laid_out, parts_of
 from transformer_jax.config import ModelConfig
+from transformer_jax.config.choices.dtypes import DTYPES
 from transformer_jax.config.registry import pick
 from transformer_jax.models import pipeline, reversible
 from transformer_jax.models.divided import Divided
 from transformer_jax.models.joint import Joint, LastJoint
 from transformer_jax.models.layers import Conformer, Layer, ParallelLayer
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
+from transformer_jax.nn.float8 import in_float8
 from transformer_jax.nn.linear import PRODUCT
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import POSITIONS
@@ -159,7 +161,10 @@ def run(
             params = own if one.params is None else one.params
 
             def applied(x: Array) -> Array:
-                return alone.apply({"params": params}, x, one.number, method=call, rngs=one.rngs)  # type: ignore[return-value]
+                with in_float8(DTYPES[config.compute_dtype].float8):
+                    return alone.apply(  # type: ignore[return-value]
+                        {"params": params}, x, one.number, method=call, rngs=one.rngs
+                    )
 
             if one.rngs and config.layer_drop_rate:
                 # A branch, so that a dropped layer costs no time and has no gradient.

@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.base.arrays import Array, Float, on_cpu
 from transformer_jax.base.shares import POSITIONS, parts_of
+from transformer_jax.nn import float8
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.roles import PLAIN, Role
 
@@ -64,6 +65,9 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
         return [m(x) for m in maps]
     count = len(first.in_shape)
     kernels = tuple(m.kernel for m in maps)
+    if float8.active():
+        x = x.astype(first.dtype)
+        return [m.biased(_product(x, m.kernel, count)) for m in maps]
     if not _as_matrices():
         products = _multiply_each(x.astype(first.dtype), kernels, count)
         named = [checkpoint_name(product, PRODUCT) for product in products]
@@ -140,7 +144,9 @@ def _as_matrices() -> bool:
 
 def _product(x, kernel, in_axes: int):
     """Return the product over the last axes of x and the first of the kernel."""
-    if x.dtype == jnp.bfloat16 or not _as_matrices():
+    if float8.active():
+        product = float8.multiply(x, kernel, in_axes)
+    elif x.dtype == jnp.bfloat16 or not _as_matrices():
         product = _multiply(x, kernel, in_axes)
     else:
         # As matrices: a CPU reads those transposed, whereas it copies arrays with more axes; but

@@ -8,6 +8,7 @@ from transformer_jax.config.choices.architectures import (
     check_architecture_reads,
     fields_of,
 )
+from transformer_jax.config.choices.dtypes import DTYPES
 from transformer_jax.config.choices.kernels import KERNELS
 from transformer_jax.config.choices.layers import check_layers, check_layers_read
 from transformer_jax.config.choices.mixers import check_mixers_read, check_patterns, check_scores
@@ -41,6 +42,7 @@ def check_model(model: Any) -> None:
     check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")
     _check_sizes(model)
     check_needs(model, "attention", KERNELS, (model.attention,))
+    check_needs(model, "compute_dtype", DTYPES, (model.compute_dtype,))
 
 
 def check_model_reads(model: Any) -> None:
