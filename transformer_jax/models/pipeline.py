@@ -14,7 +14,7 @@ state lie divided as over `fsdp`; a step sends each stage its own layers.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,80 @@ def possible(rows: Any) -> bool:
     return parts_of((AXIS,)) > 1 and rows % row_parts() == 0
 
 
+class Schedule(NamedTuple):
+    """Which stage works on what in which tick. `done` [stages] is how many microbatches each stage
+    has behind it, counted anew in each repeat; negative before its first.
+    """
+
+    stages: int
+    parts: int  # microbatches
+    repeats: int
+
+    @property
+    def ticks(self) -> int:
+        """How many there are."""
+        return self.parts * self.repeats + self.stages - 1
+
+    def done(self, tick: Array) -> Array:
+        """Return it in a tick."""
+        return tick - jnp.arange(self.stages)
+
+    def busy(self, done: Array) -> Array:
+        """Return whether each stage has something to work on."""
+        return (done >= 0) & (done < self.parts * self.repeats)
+
+    def repeat(self, done: Array) -> Array:
+        """Return in which repeat each stage is."""
+        return done // self.stages % self.repeats
+
+    def enters(self, done: Array) -> Array:
+        """Return for each stage whether it works on rows that enter."""
+        return (jnp.arange(self.stages) == 0) & (self.repeat(done) == 0)
+
+    def entering(self, rows: Array) -> Array:
+        """Return what enters the first stage in each tick, [ticks stages or 1 ...]: in the first
+        repeat of each round, its microbatches; in the others, and after the last round, anything.
+        """
+        rows, rest = rows[:, None], [(0, 0)] * rows.ndim
+        if self.repeats > 1:  # on each stage: gradients add up after the loop, not in every tick
+            rows = jnp.broadcast_to(rows, (len(rows), self.stages, *rows.shape[2:]))
+            rows = _placed(rows, None, AXIS, _OTHERS).reshape(-1, self.stages, *rows.shape[1:])
+            rows = jnp.pad(rows, [(0, 0), (0, self.stages * (self.repeats - 1)), *rest])
+            rows = rows.reshape(-1, *rows.shape[2:])
+        return jnp.pad(rows, [(0, self.stages - 1), *rest])
+
+    def leaving(self, y: Array) -> Array:
+        """Return what the last stage has of each microbatch at the end, of all outputs [ticks
+        stages ...].
+        """
+        y = y[self.stages - 1 :].reshape(-1, self.repeats, self.stages, *y.shape[1:])[:, -1]
+        y = y.reshape(self.parts, *y.shape[2:])
+        last = (jnp.arange(self.stages) == self.stages - 1).reshape(1, -1, *[1] * (y.ndim - 2))
+        return jnp.where(last, y, jnp.zeros((), y.dtype)).sum(1)
+
+    def kept(self, owned: Any) -> tuple[Any, list[Array]]:
+        """Return the layers of all stages, and what their gradients pass through, if ticks pick
+        some of them.
+        """
+        if self.repeats == 1:
+            return owned, []
+        return jax.lax.stop_gradient(owned), [x for x in jax.tree.leaves(owned) if _learned(x)]
+
+    def picked(self, owned: Any, totals: list[Array], done: Array) -> tuple[Any, list[Array]]:
+        """Return the layers of a tick, and `totals`, after it."""
+        if self.repeats == 1:
+            return owned, totals
+        return _of_repeat(owned, totals, self.repeat(done))
+
+    def saving(self, function: Callable, policy: Policy | None = None) -> Callable:
+        """Return a function of a tick that saves what the policy says, if ticks pick layers: each
+        would save those that it picked, and whole masks.
+        """
+        if self.repeats == 1:
+            return function
+        return jax.checkpoint(function, policy=policy, prevent_cse=False)
+
+
 def run(
     group: Group, layers: Sequence[Any], x: Float[Array, "B T D"], given: Any, repeats: int = 1,
     saved: Policy | None = None,
@@ -75,26 +149,25 @@ def run(
     `saved` says what a tick saves for the backward pass where there are several repeats.
     """
     stages, count = parts_of((AXIS,)), len(x)
-    parts = microbatches(stages * count // row_parts(), stages)
-    each, depth = parts // stages, len(layers) // (stages * repeats)
+    schedule = Schedule(stages, microbatches(stages * count // row_parts(), stages), repeats)
+    each, depth = schedule.parts // stages, len(layers) // (stages * repeats)
     copies = parts_of(_COPIES)
     # The i-th layer of every stage, which only this stage's devices have; a whole copy for each of
     # those that have other rows, so that parameters are gathered once, before the loop, and their
     # gradients add up once, after it, and not in every tick.
-    owned = [
+    owned, totals = schedule.kept([
         jax.tree.map(lambda *one: _on_stages(jnp.stack(one), repeats, copies), *layers[i::depth])
         for i in range(depth)
-    ]
+    ])  # fmt: skip
 
     def divided(array: Array) -> Array:
         """Return rows in microbatches, each of rows of all other devices: [parts rows ...]."""
         array = array.reshape(stages, -1, each, *array.shape[1:]).swapaxes(1, 2)
-        array = array.reshape(parts, -1, *array.shape[3:])
+        array = array.reshape(schedule.parts, -1, *array.shape[3:])
         return _placed(array, None, _OTHERS)
 
     leaves, tree = jax.tree.flatten(given)
     rows = jax.tree.map(divided, (x, leaves, jnp.arange(count, dtype=jnp.uint32)))
-    entering = jax.tree.map(lambda a: _by_tick(a, stages, repeats), rows)
 
     def stage(layers: Any, x: Array, leaves: list, numbers: Array, busy: Array) -> Array:
         leaves = [
@@ -109,25 +182,18 @@ def run(
         return _placed(array, AXIS, _COPIES, _REST)
 
     def applied(owned: Any, totals: Any, done: Array, now: Any) -> tuple[Array, Any]:
-        busy = (done >= 0) & (done < parts * repeats)
-        if repeats > 1:
-            owned, totals = _of_repeat(owned, totals, _repeat(done, repeats))
+        owned, totals = schedule.picked(owned, totals, done)
         each_copy: Any = jax.vmap(stage, (0, 0, 0, 0, None), spmd_axis_name=_COPIES)
         each_stage: Any = jax.vmap(each_copy, spmd_axis_name=AXIS)
-        y = each_stage(owned, *jax.tree.map(in_copies, now), busy)
+        y = each_stage(owned, *jax.tree.map(in_copies, now), schedule.busy(done))
         return _placed(y.reshape(stages, -1, *y.shape[3:]), AXIS, _OTHERS), totals
 
-    choose = _chosen
-    if repeats > 1:  # else each tick would save the layers that it picked, and whole masks
-        applied = jax.checkpoint(applied, policy=saved, prevent_cse=False)
-        choose = jax.checkpoint(_chosen, prevent_cse=False)
+    applied, choose = schedule.saving(applied, saved), schedule.saving(_chosen)
 
     def tick(carried: tuple[Any, Any], at: tuple[Array, Any]) -> tuple[Any, Array]:
         (came, totals), (time, first) = carried, at
-        done = time - jnp.arange(stages)
-        enters = jnp.arange(stages) == 0
-        if repeats > 1:
-            enters &= _repeat(done, repeats) == 0
+        done = schedule.done(time)
+        enters = schedule.enters(done)
         now = jax.tree.map(lambda a, b: _placed(choose(enters, a, b), AXIS, _OTHERS), first, came)
         y, totals = applied(owned, totals, done, now)
         return (jax.tree.map(lambda a: _passed_on(a, stages), (y, *now[1:])), totals), y
@@ -135,36 +201,10 @@ def run(
     start = jax.tree.map(
         lambda a: _placed(jnp.broadcast_to(a[:1], (stages, *a.shape[1:])), AXIS, _OTHERS), rows
     )
-    ticks = jnp.arange(parts * repeats + stages - 1)
-    totals: list[Array] = []
-    if repeats > 1:
-        totals = [x for x in jax.tree.leaves(owned) if _learned(x)]
-        owned = jax.lax.stop_gradient(owned)
-    y = jax.lax.scan(tick, (start, totals), (ticks, entering))[1][stages - 1 :]
-    if repeats > 1:  # what leaves the last stage in the last repeat
-        y = y.reshape(-1, repeats, stages, *y.shape[1:])[:, -1].reshape(parts, *y.shape[1:])
-    last = (jnp.arange(stages) == stages - 1).reshape(1, -1, *[1] * x.ndim)
-    y = jnp.where(last, y, jnp.zeros((), y.dtype)).sum(1)
+    entering = jnp.arange(schedule.ticks), jax.tree.map(schedule.entering, rows)
+    y = schedule.leaving(jax.lax.scan(tick, (start, totals), entering)[1])
     y = y.reshape(stages, each, -1, *y.shape[2:]).swapaxes(1, 2)
     return y.reshape(count, *y.shape[3:])
-
-
-def _by_tick(rows: Array, stages: int, repeats: int) -> Array:
-    """Return what enters the first stage in each tick, [ticks stages or 1 ...]: in the first repeat
-    of each round, its microbatches; in the others, and after the last round, anything.
-    """
-    rows, rest = rows[:, None], [(0, 0)] * rows.ndim
-    if repeats > 1:  # on each stage, so that gradients add up after the loop, and not in every tick
-        rows = jnp.broadcast_to(rows, (len(rows), stages, *rows.shape[2:]))
-        rows = _placed(rows, None, AXIS, _OTHERS).reshape(-1, stages, *rows.shape[1:])
-        rows = jnp.pad(rows, [(0, 0), (0, stages * (repeats - 1)), *rest])
-        rows = rows.reshape(-1, *rows.shape[2:])
-    return jnp.pad(rows, [(0, stages - 1), *rest])
-
-
-def _repeat(done: Array, repeats: int) -> Array:
-    """Return in which repeat each stage is, after so many microbatches."""
-    return done // len(done) % repeats
 
 
 def _of_repeat(owned: Any, totals: list[Array], repeat: Array) -> tuple[Any, list[Array]]:
