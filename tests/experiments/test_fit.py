@@ -43,6 +43,20 @@ def test_the_papers_model_does_not_suit_a_small_corpus():
     assert "configs/small.py" in found[-1]
 
 
+@pytest.mark.parametrize("steps", [2, 50, 2000])
+def test_a_mean_that_outlives_a_training_is_reported(steps):
+    """With a shorter one, for which nothing is; other optimizers have none."""
+    config = door(short(steps))
+    config.optimizer.algorithm = "ademamix"
+    (line,) = (x for x in shown(parse(config), 50_000, 1) if "optimizer.b3" in x)
+    assert line.startswith(
+        "optimizer.b3=0.9999: the slower mean of gradients forgets half of one in"
+    )
+    override(config, *re.search(r"--config\.(\S+)=(\S+)$", line).groups())
+    assert not any("optimizer.b3" in x for x in shown(parse(config), 50_000, 1))
+    assert not any("optimizer.b3" in x for x in shown(short(steps), 50_000, 1))
+
+
 def test_vocab_size_is_not_mentioned_for_codecs_without_subwords():
     sides = {"src": SourceConfig("bytes"), "tgt": SideConfig("bytes")}
     found = shown(dataclasses.replace(short(500), **sides), 10_000, 60_000_000)

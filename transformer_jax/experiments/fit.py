@@ -1,10 +1,13 @@
 """Warnings about settings that are valid but do not suit each other or the data, with remedies."""
 
+import math
+
 from transformer_jax.config import Experiment, parts
 from transformer_jax.config.choices.codecs import SIZED
 from transformer_jax.data.batches.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared
 
+_LIFE = 0.2  # of the slower mean of gradients, in updates of training; the proposed one has 0.03
 _BATCHES = 20  # fewest that the training text should fill; the proposed value gives at least 50
 _OCCURRENCES = 20  # fewest per piece, on average; the proposed value gives about 50
 _PARAMETERS = 50  # most per token of the training text; configs/small.py has 20 for 10,000 pairs
@@ -20,6 +23,7 @@ def misfits(experiment: Experiment, prepared: Prepared, parameters: int) -> list
     most = (source, target)[longer_side(prepared.plan)]
     return [
         *_of_steps(experiment),
+        *_of_memory(experiment),
         *_of_batches(experiment, most),
         *_of_vocabulary(experiment, source, target),
         *_of_size(parameters, most),
@@ -44,6 +48,21 @@ def _of_steps(experiment: Experiment) -> list[str]:
             f"--config.checkpoint.every_steps={tenth}"
         )
     return lines
+
+
+def _of_memory(experiment: Experiment) -> list[str]:
+    config, steps = experiment.optimizer, experiment.training.steps
+    if config.algorithm != "ademamix" or not 0 < config.b3 < 1:
+        return []
+    life = math.log(0.5) / math.log(config.b3)
+    if life <= max(_LIFE * steps, 1):
+        return []
+    shorter = 0.5 ** (1 / max(0.03 * steps, 1))  # as its authors' for their 256,000 updates
+    return [
+        f"optimizer.b3={config.b3}: the slower mean of gradients forgets half of one in "
+        f"{life:,.0f} updates, and training.steps={steps}, so that the first ones move the model "
+        f"to the end; try --config.optimizer.b3={shorter:.4f}"
+    ]
 
 
 def _of_batches(experiment: Experiment, tokens: int) -> list[str]:
