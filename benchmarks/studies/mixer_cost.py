@@ -43,7 +43,8 @@ WHOLE = {
     "bis4d", "bimamba", "bimamba2", "bigated_delta", "biretention", "birwkv7", "bimega",
     "bimega_chunk",
 }  # fmt: skip
-PAIRS = {"full", "conformer", "aft_full", "mega", "bimega"}  # mixers that attend to all pairs
+# mixers that attend to all pairs
+PAIRS = {"full", "differential", "conformer", "aft_full", "mega", "bimega"}
 OF_PICTURES = {"joint", "joint_last", "space", "time", "divided"}  # which read no texts
 LONGEST_RUN = 8192
 FIELDS = {

@@ -23,6 +23,7 @@ from transformer_jax.nn.initializers import (
     uniform,
 )
 from transformer_jax.nn.linear import Project, project_together
+from transformer_jax.nn.mixers import triangular
 from transformer_jax.nn.mixers.linear_attention import chunked
 from transformer_jax.nn.mixers.recurrence import Recurrence, Step, trailed
 from transformer_jax.nn.roles import INWARD, OUTWARD, PLAIN
@@ -199,10 +200,8 @@ def forget(given: Sequence[Array], state: Array, same: Array, goes_on: Array) ->
         found = before * jnp.einsum("BTKF,BKFRP->BTKRP", k, state)
         pairs = jnp.einsum("BTKF,BSKF->BKTS", k, k)[:, :, None] * jnp.tril(since, -1)
         beta = strength[0].transpose(0, 2, 3, 1)[..., None]  # [B K R T 1]
-        system = beta * pairs + jnp.eye(k.shape[1], dtype=k.dtype)[None, None, None]
         right = beta * (v - found).transpose(0, 2, 3, 1, 4)
-        v = jax.scipy.linalg.solve_triangular(system, right, lower=True, unit_diagonal=True)
-        v = v.transpose(0, 3, 1, 2, 4)
+        v = triangular.solve(beta * pairs, right).transpose(0, 3, 1, 2, 4)
     scores = jnp.einsum("BTKF,BSKF->BKTS", q, k)[:, :, None] * since
     out = jnp.einsum("BKRTS,BSKRP->BTKRP", scores, v)
     out = out + before * jnp.einsum("BTKF,BKFRP->BTKRP", q, state)

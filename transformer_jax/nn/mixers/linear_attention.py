@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.mixers import triangular
 from transformer_jax.nn.mixers.heads import Heads
 from transformer_jax.nn.mixers.in_order import in_chunks
 from transformer_jax.nn.mixers.recurrence import Recurrence, Step, renumbered
@@ -201,10 +202,8 @@ def _correct(given: Any, state: State, same: Array, goes_on: Array) -> tuple:
     recalled = jnp.einsum("BTKF,BKFV->BTKV", k * _column(goes_on, k), state)
     pairs = jnp.einsum("BTKF,BSKF->BKTS", k, k) * jnp.tril(same, -1)[:, None]
     strengths = strength.swapaxes(1, 2)  # [B K T 1]
-    system = jnp.eye(k.shape[1], dtype=k.dtype)[None, None] + strengths * pairs
     right = strengths * (v - recalled).swapaxes(1, 2)
-    added = jax.scipy.linalg.solve_triangular(system, right, lower=True, unit_diagonal=True)
-    added = added.swapaxes(1, 2)
+    added = triangular.solve(strengths * pairs, right).swapaxes(1, 2)
     return _gathered(q, k, added, state, same, goes_on), added, 1.0
 
 

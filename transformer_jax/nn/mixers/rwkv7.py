@@ -12,6 +12,7 @@ from transformer_jax.base.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.nn.convolutions import ShortConvolution
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
+from transformer_jax.nn.mixers import triangular
 from transformer_jax.nn.mixers.decaying import Convolved, head_axis
 from transformer_jax.nn.mixers.in_order import in_chunks
 from transformer_jax.nn.mixers.recurrence import FromBothEnds, Step
@@ -165,8 +166,7 @@ def erase(carry: tuple[Array, Array], chunk: tuple[Array, ...]) -> tuple[Any, Ar
     found = jnp.where(goes_on, u * jnp.exp(so_far - decay), 0)
     found = jnp.einsum("BTNF,BNFP->BNTP", found, state)
     found = found + jnp.einsum("BNTS,BSNP->BNTP", erased_k, v)
-    system = jnp.eye(here.shape[1], dtype=v.dtype)[None, None] + erased_b
-    found = jax.scipy.linalg.solve_triangular(system, found, lower=True, unit_diagonal=True)
+    found = triangular.solve(erased_b, found)
 
     until_now = apart(so_far, jnp.tril(same))
     read_b, read_k = (jnp.einsum("BTNF,BSNF,BTSNF->BNTS", r, x, until_now) for x in (b, k))
