@@ -35,4 +35,3 @@ DTYPES = {
     "bfloat16": Dtype(activations="bfloat16", size=2),
     "float8": Dtype(activations="bfloat16", size=2, float8=True, check=_check_layers),
 }
-
