@@ -34,10 +34,11 @@ class Account:
     def lines(self, every: int) -> Iterator[str]:
         """Yield what was done, and how far the best score is to be trusted."""
         rungs = ", ".join(f"{count} to update {step}" for count, step in self.rungs)
+        done = f"points trained {rungs}" if rungs else "no point trained"
         share = self.updates / max(self.whole, 1)
         yield (
-            f"halving: points trained {rungs}; {self.updates:,} of the {self.whole:,} updates of "
-            f"all points, {share:.0%}"
+            f"halving: {done}; {self.updates:,} of the {self.whole:,} updates of all points, "
+            f"{share:.0%}"
         )
         if self.best is None:
             yield "no point has a validation score"
