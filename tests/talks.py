@@ -32,8 +32,8 @@ MODEL = dataclasses.replace(
 @functools.cache
 def parts(predicts=("tokens",)):
     """Return the model and its parameters, in float64."""
-    config = dataclasses.replace(MODEL, compute_dtype="float64", pooling="last")
-    model = build(config, VOCAB, VOCAB, predicts=predicts)
+    config = dataclasses.replace(MODEL, pooling="last")
+    model = build(config, VOCAB, VOCAB, predicts=predicts, dtype="float64")
     params = random_params(model)
     return model, jax.tree.map(lambda x: np.asarray(x, np.float64), params)
 
