@@ -252,7 +252,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         left.set_xscale("log", base=2)
         left.set_title(f"{task}: validation loss of each trial", fontsize="small", loc="left")
         left.set_xlabel("learning rate / the usual one")
-        left.legend(frameon=False, fontsize="x-small", ncols=2)
+        low, high = left.get_ylim()
+        left.set_ylim(top=high + 0.4 * (high - low))  # for the legend
+        left.legend(frameon=False, fontsize="x-small", ncols=3, loc="upper center")
         right.set_yticks(range(len(mine)), [row["optimizer"] for row in mine])
         right.invert_yaxis()
         right.set_title("at the best rate, each seed", fontsize="small", loc="left")
