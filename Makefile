@@ -7,7 +7,9 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -q --no-compile -c constraints.txt
 # Tests in a file share compiled programs: each file runs in one of two processes, slow files first.
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# One that hangs for a quarter of an hour is named, and ends the run.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 \
+  -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
 setup: .venv/dev
 
