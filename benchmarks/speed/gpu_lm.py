@@ -8,9 +8,9 @@ weights, fused attention, random pieces, no dropout; five steps submitted togeth
 same model in PyTorch (peers/lm_torch.py), compiled, with `scaled_dot_product_attention` and fused
 Adam. The shapes are SHAPES: GPT-2 of 124 million parameters with 1,024 and with 8,192 positions, a
 Llama of 0.85 billion, also with the maps of its layers in 8 bits (`llama8`, ours alone), and that
-GPT-2 with 8 experts, two a position. Operations are 6 for each
-parameter that a piece passes through and for each piece, the output map included and tables that
-are looked up not, and those of attention by its causal half.
+GPT-2 with 8 experts, two a position. Operations are 6 for each parameter that a piece passes
+through and for each piece, the output map included and tables that are looked up not, and those of
+attention by its causal half.
 
 Decoding (`lm-decode-ROWS-ENGINE`): the Llama with random bfloat16 weights writes NEW pieces after
 prompts of PROMPT, greedily and sampled. `target_tokens_per_s` counts new pieces after the first of
@@ -95,12 +95,12 @@ def model_config(shape: Shape, dry: bool) -> Any:
         kind = {"activation": "gelu_tanh", "positions": "learned", "max_positions": shape.length}
     if shape.experts:
         kind |= {"feed_forward_pattern": ("experts",), "num_experts": shape.experts}
-    dtype = "float8" if shape.float8 else "float32" if dry else "bfloat16"
+    usual = "float32" if dry else "bfloat16"  # CPUs lack some products of bfloat16
     return ModelConfig(
         architecture="decoder", num_decoder_layers=shape.layers, num_heads=shape.heads,
         d_model=shape.width, d_ff=shape.hidden, residual="pre_norm", norm_epsilon=1e-5,
         embedding_scale=False, dropout_rate=0.0, initializer="gpt2",
-        compute_dtype=dtype,  # CPUs lack some products of bfloat16
+        compute_dtype="float8" if shape.float8 else usual,
         attention="dense" if dry else "fused", **kind,
     )  # fmt: skip
 

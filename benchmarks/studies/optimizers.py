@@ -11,7 +11,7 @@ Two tasks: `text`, the character model of configs/shakespeare.py (4 layers of wi
 updates of 768 characters), and `translation`, the base of configs/variants.py (Multi30k, 500
 updates of 2,048 positions). All optimizers have the same model, data, warm-up, clipping and linear
 decay of the learning rate, but for schedule_free, whose rate is constant; fields of their own are
-their authors'.
+their authors', but for the memory of ademamix, which is theirs in proportion to the training.
 
 The rule: five trials of the learning rate with seed 0. Three are the usual rate r, r / 4 and 4 r;
 two are half and twice the best of these, or, if that is r / 4 or 4 r, another factor of 4 beyond it

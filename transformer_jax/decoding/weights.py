@@ -25,12 +25,9 @@ def computing_in(word: str, models: Sequence[Model]) -> list[Model]:
     of a model that is trained in float8, "model" is that of its activations.
     """
     dtype = _automatic() if word == "auto" else word
-    return [
-        _with_dtype(
-            model, DTYPES[model.config.compute_dtype].activations if dtype == "model" else dtype
-        )
-        for model in models
-    ]
+    own = [DTYPES[model.config.compute_dtype].activations for model in models]
+    dtypes = own if dtype == "model" else [dtype] * len(own)
+    return [_with_dtype(*pair) for pair in zip(models, dtypes, strict=True)]
 
 
 @functools.cache  # said once

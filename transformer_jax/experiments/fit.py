@@ -4,6 +4,8 @@ import math
 
 from transformer_jax.config import Experiment, parts
 from transformer_jax.config.choices.codecs import SIZED
+from transformer_jax.config.choices.optimizers import OPTIMIZERS
+from transformer_jax.config.choices.record import readers
 from transformer_jax.data.batches.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared
 
@@ -52,7 +54,7 @@ def _of_steps(experiment: Experiment) -> list[str]:
 
 def _of_memory(experiment: Experiment) -> list[str]:
     config, steps = experiment.optimizer, experiment.training.steps
-    if config.algorithm != "ademamix" or not 0 < config.b3 < 1:
+    if config.algorithm not in readers(OPTIMIZERS)["b3"] or not 0 < config.b3 < 1:
         return []
     life = math.log(0.5) / math.log(config.b3)
     if life <= max(_LIFE * steps, 1):

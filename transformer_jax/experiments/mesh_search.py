@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
 from transformer_jax.base.errors import UserError
@@ -143,7 +144,7 @@ def _repeated(experiment: Experiment, stages: int) -> Iterator[Experiment]:
 
 def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Collective]:
     """Return what each device sends in a step, by the axis and what it is for."""
-    word = DTYPES[model.compute_dtype].size
+    word = jnp.dtype(DTYPES[model.compute_dtype].activations).itemsize
     stacks = ARCHITECTURES[model.architecture].stacks
     layers = sum(getattr(model, f"num_{stack}_layers") for stack in stacks)
     kinds = model.feed_forward_pattern

@@ -36,8 +36,8 @@ def active() -> bool:
 
 
 def rounded(x: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
-    """Return x in units of a scale, and this scale, a power of two of the dtype of x. What is not
-    finite makes everything in the result not a number, or the scale.
+    """Return x in units of a scale, and this scale, a power of two of the dtype of x; both are not
+    a number if anything in x is not finite.
     """
     largest = jnp.max(jnp.abs(x)).astype(jnp.promote_types(x.dtype, jnp.float32))
     fits = jnp.maximum(largest, _LEAST) / jnp.finfo(dtype).max.astype(largest.dtype)

@@ -12,13 +12,11 @@ class Dtype(Record):
     """What is known about a dtype of matrix products.
 
     activations: the dtype of activations, and of other products.
-    size: bytes of one activation.
     float8: whether linear maps of layers multiply in 8 bits, where a gradient may be asked for;
         searches do not.
     """
 
     activations: str
-    size: int
     float8: bool = False
 
 
@@ -31,7 +29,7 @@ def _check_layers(model: Any, field: str) -> None:
 
 
 DTYPES = {
-    "float32": Dtype(activations="float32", size=4),
-    "bfloat16": Dtype(activations="bfloat16", size=2),
-    "float8": Dtype(activations="bfloat16", size=2, float8=True, check=_check_layers),
+    "float32": Dtype(activations="float32"),
+    "bfloat16": Dtype(activations="bfloat16"),
+    "float8": Dtype(activations="bfloat16", float8=True, check=_check_layers),
 }
