@@ -339,6 +339,7 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     if kind == "decode":
         return shown | decode(small(LLAMA) if dry else LLAMA, int(what), who, dry)
     shape = small(SHAPES[what]) if dry else SHAPES[what]
+    shown["dtype"] = "float8" if shape.float8 else shown["dtype"]
     work = (train_ours if who == "ours" else train_torch)(shape, dry)
     if kind == "trace":
         from gpu import slowest_kernels
