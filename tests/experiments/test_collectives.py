@@ -9,7 +9,16 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 from tiny import MODEL
 
-from transformer_jax.config import DataConfig, Experiment, MeshConfig, TokenizerConfig
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    Experiment,
+    MeshConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    TokenizerConfig,
+)
 from transformer_jax.experiments.accelerators import Chip, Links
 from transformer_jax.experiments.collectives import Collective, collectives
 from transformer_jax.experiments.plan import compile_step
@@ -112,6 +121,42 @@ def test_data_parallelism_exchanges_gradients_alone():
     assert sent[1] == sent[0]
     # The table is used three times: compilers that do not add before they exchange send it 3 times.
     assert 1.5 * 4 * count <= sent[0] <= 1.5 * 4 * (count + 2 * table) + 100
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("axis", "keys"), [("ulysses", 4), ("context", 1), ("context", 4)])
+def test_divided_positions_send_heads_or_keys_alone(axis, keys):
+    """Heads are exchanged for positions; or keys and values are gathered, queries are not, and the
+    gradients of both add up. Nothing else grows with the batch.
+    """
+    model = ModelConfig(
+        architecture="decoder", num_decoder_layers=2, d_model=64, d_ff=32, num_heads=4,
+        num_kv_heads=keys, dropout_rate=0.0,
+    )  # fmt: skip
+    grown = {}
+    for rows in (8, 16):
+        experiment = Experiment(
+            model=model,
+            objective=ObjectiveConfig("language_model", window=32),
+            data=DataConfig(batching="pack", max_length=32, tokens_per_batch=32 * rows),
+            mesh=MeshConfig(data=1, **{axis: 4}),
+            tokenizer=TokenizerConfig(vocab_size=40),
+            evaluation=EvaluationConfig(bleu_sentences=0),
+            checkpoint=CheckpointConfig(best_by="loss"),
+        )
+        for one in compile_step(experiment, jax.devices()[:4]).collectives:
+            grown[one.kind] = one.sent - grown.get(one.kind, 0) * (rows == 16)
+    layers, row = model.num_decoder_layers, 8 * 32 * model.d_model * 4  # of eight rows
+    own = row * keys / 4  # of keys, as of values
+    if axis == "ulysses":
+        # A quarter of each array less what stays, forward and back.
+        expected = {"all-to-all": layers * 2 * (3 / 4) * (2 * row + 2 * own) / 4}
+    else:
+        # Whole arrays; a CPU adds up all of a gradient, and sends twice as much.
+        expected = {"all-gather": layers * (3 / 4) * 2 * own,
+                    "all-reduce": 2 * layers * (3 / 4) * 2 * own}  # fmt: skip
+    for kind, sent in grown.items():
+        assert sent == pytest.approx(expected.get(kind, 0), rel=0.02, abs=2000), kind
 
 
 def test_predicted_times_follow_a_roofline():

@@ -12,7 +12,7 @@ from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers import dense, fused, ring
-from transformer_jax.nn.mixers.heads import Heads, heads_first, normal
+from transformer_jax.nn.mixers.heads import Heads, heads_first, normal, positions_first, whole_rows
 from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.roles import INWARD
 from transformer_jax.nn.view import View
@@ -135,12 +135,14 @@ class Attention(Heads):
         c = self.config
         # Parts of a sequence that a kind of attention has cut are shorter than a ring's blocks.
         kernel = "dense" if c.attention == "ring" and not whole else c.attention
+        if kernel == "dense" and whole:
+            memory = KeysValues(*map(whole_rows, memory))
         mix = pick(KERNELS, kernel, "config.model.attention")
         dropout: Callable[[Array], Array] = lambda w: self.dropout(w, train)  # noqa: E731
         return mix(q, *memory, view, dropout, score_scale(c), c.attention_softcap)
 
     def _joined(self, mixed: Float[Array, "B N T Hv"]) -> Float[Array, "B T D"]:
-        return self.output(mixed.swapaxes(1, 2))
+        return self.output(positions_first(mixed))
 
 
 def keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.base.arrays import Array, Float, Size, on_cpu
+from transformer_jax.base.arrays import Array, Float, on_cpu
 from transformer_jax.nn.view import View
 
 
@@ -41,7 +41,7 @@ def mix(
 
 def scores(q: Float[Array, "B N T H"], k: Float[Array, "B K H S"]) -> Float[Array, "B N T S"]:
     """Return q k, at least in float32."""
-    products = _scores(q.reshape(*_grouped(q, k), -1), k)
+    products = _scores(_grouped(q, k), k)
     return products.reshape(*q.shape[:3], -1)
 
 
@@ -49,7 +49,7 @@ def gathered(
     weights: Float[Array, "B N T S"], v: Float[Array, "B K S Hv"]
 ) -> Float[Array, "B N T Hv"]:
     """Return weights v."""
-    mixed = _gathered(weights.reshape(*_grouped(weights, v), -1), v)
+    mixed = _gathered(_grouped(weights, v), v)
     return mixed.reshape(*weights.shape[:3], -1)
 
 
@@ -59,32 +59,32 @@ def gathered_slopes(
     """Return the gradients of `gathered` with respect to weights and values, given that of what it
     returns.
     """
-    groups = _grouped(weights, v)
-    operands = weights.reshape(*groups, -1), v
-    dweights, dv = _gathered_backward(operands, slope.reshape(*groups, -1))
+    dweights, dv = _gathered_backward((_grouped(weights, v), v), _grouped(slope, v))
     return dweights.reshape(weights.shape), dv
 
 
-def _grouped(q: Array, k: Array) -> tuple[Size, int, Size]:
-    """Return the shape of queries whose heads share keys: as if they were more queries."""
-    batch, heads, queries, _ = q.shape
-    return batch, k.shape[1], heads // k.shape[1] * queries
+def _grouped(x: Float[Array, "B N T X"], k: Array) -> Float[Array, "B K G T X"]:
+    """Return heads by the key heads that they share. Groups and queries stay two axes, so that a
+    mesh can divide queries; products take them as one.
+    """
+    batch, heads, *others = x.shape
+    return x.reshape(batch, k.shape[1], heads // k.shape[1], *others)
 
 
 @jax.custom_vjp
-def _scores(q: Float[Array, "B K T H"], k: Float[Array, "B K H S"]) -> Float[Array, "B K T S"]:
+def _scores(q: Float[Array, "B K G T H"], k: Float[Array, "B K H S"]) -> Float[Array, "B K G T S"]:
     """Return q k, at least in float32. Its gradient is JAX's own in another form: see `_turned`;
     products in the backward pass have operands of q's dtype, as in the forward pass.
     """
     wide = jnp.promote_types(q.dtype, jnp.float32)
-    return jnp.einsum("BNTH,BNHS->BNTS", q, k, preferred_element_type=wide)
+    return jnp.einsum("BKGTH,BKHS->BKGTS", q, k, preferred_element_type=wide)
 
 
 def _scores_backward(operands, gradient):
     q, k = operands
     gradient = gradient.astype(q.dtype)
-    dq = jnp.einsum("BNTS,BNSH->BNTH", gradient, k.swapaxes(2, 3))
-    dk = jnp.einsum("BNST,BNTH->BNSH", _turned(gradient), q)
+    dq = jnp.einsum("BKGTS,BKSH->BKGTH", gradient, k.swapaxes(2, 3))
+    dk = jnp.einsum("BKSGT,BKGTH->BKSH", _turned(gradient), q)
     return dq, dk.swapaxes(2, 3)
 
 
@@ -93,24 +93,24 @@ _scores.defvjp(lambda q, k: (_scores(q, k), (q, k)), _scores_backward)
 
 @jax.custom_vjp
 def _gathered(
-    weights: Float[Array, "B K T S"], v: Float[Array, "B K S Hv"]
-) -> Float[Array, "B K T Hv"]:
+    weights: Float[Array, "B K G T S"], v: Float[Array, "B K S Hv"]
+) -> Float[Array, "B K G T Hv"]:
     """Return weights v. Its gradient is JAX's own in another form: see `_turned`."""
-    return jnp.einsum("BNTS,BNSH->BNTH", weights, v)
+    return jnp.einsum("BKGTS,BKSH->BKGTH", weights, v)
 
 
 def _gathered_backward(operands, gradient):
     weights, v = operands
-    dweights = jnp.einsum("BNTH,BNSH->BNTS", gradient, v)
-    return dweights, jnp.einsum("BNST,BNTH->BNSH", _turned(weights), gradient)
+    dweights = jnp.einsum("BKGTH,BKSH->BKGTS", gradient, v)
+    return dweights, jnp.einsum("BKSGT,BKGTH->BKSH", _turned(weights), gradient)
 
 
 _gathered.defvjp(lambda weights, v: (_gathered(weights, v), (weights, v)), _gathered_backward)
 
 
-def _turned(x: Float[Array, "B K T S"]) -> Float[Array, "B K S T"]:
-    """Swap the last axes: on a CPU as a copy, since products that read a matrix transposed take
+def _turned(x: Float[Array, "B K G T S"]) -> Float[Array, "B K S G T"]:
+    """Move the last axis: on a CPU as a copy, since products that read a matrix transposed take
     three times as long there.
     """
-    x = x.swapaxes(2, 3)
+    x = jnp.moveaxis(x, 4, 2)
     return jax.lax.optimization_barrier(x) if on_cpu() else x

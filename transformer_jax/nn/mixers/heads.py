@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.base.arrays import Array, Float
-from transformer_jax.base.shares import laid_out
+from transformer_jax.base.shares import divides, laid_out, parts_of
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.linear import Project, project_together
@@ -70,5 +70,28 @@ def normal(norm: nn.Module | None, x: Float[Array, "B T N H"]) -> Float[Array, "
 
 def heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:
     """Return heads in the layout that products read."""
-    x = laid_out(x, "batch", "attended", "act_heads", "head_dim")
-    return x.swapaxes(1, 2)
+    return _by_head(_by_position(x)).swapaxes(1, 2)
+
+
+def positions_first(x: Float[Array, "B N T H"]) -> Float[Array, "B T N H"]:
+    """Return heads in the layout of projections; undoes `heads_first`."""
+    return _by_position(_by_head(x.swapaxes(1, 2)))
+
+
+def whole_rows(x: Float[Array, "B K ..."]) -> Float[Array, "B K ..."]:
+    """Return keys or values of all positions on each device, where the mesh divides positions:
+    queries are divided, so that each device needs all keys.
+    """
+    return x if parts_of(("context",)) == 1 else laid_out(x, "batch", "act_heads", None, None)
+
+
+# A compiler that knows one of these layouts alone takes it for what is on the other side as well,
+# and then moves the other operands of projections, or scores.
+def _by_head(x: Float[Array, "B T N H"]) -> Float[Array, "B T N H"]:
+    """Return heads divided as attention needs them."""
+    return laid_out(x, "batch", "attended", "act_heads", "head_dim")
+
+
+def _by_position(x: Float[Array, "B T N H"]) -> Float[Array, "B T N H"]:
+    """Return heads divided as the positions that they belong to."""
+    return laid_out(x, "batch", "act_length", "heads", "head_dim") if divides(x.shape) else x
