@@ -8,13 +8,16 @@ import pytest
 from transformer_jax.nn.mixers import dense
 
 RNG = np.random.default_rng(0)
-Q, K, V, WEIGHTS = (
+Q, K, V, WEIGHTS, GROUPED, GROUPED_WEIGHTS = (
     RNG.normal(size=shape)
-    for shape in ((2, 3, 2, 5, 8), (2, 3, 8, 7), (2, 3, 7, 4), (2, 3, 2, 5, 7))
-)
+    for shape in ((2, 3, 5, 8), (2, 3, 8, 7), (2, 3, 7, 4), (2, 3, 5, 7), (2, 3, 2, 5, 8),
+                  (2, 3, 2, 5, 7))
+)  # fmt: skip
 PRODUCTS = {
-    "scores": (dense._scores, "BKGTH,BKHS->BKGTS", Q, K),
-    "gathered": (dense._gathered, "BKGTS,BKSH->BKGTH", WEIGHTS, V),
+    "scores": (dense._scores, "BNTH,BNHS->BNTS", Q, K),
+    "gathered": (dense._gathered, "BNTS,BNSH->BNTH", WEIGHTS, V),
+    "scores of groups": (dense._scores, "BKGTH,BKHS->BKGTS", GROUPED, K),
+    "gathered by groups": (dense._gathered, "BKGTS,BKSH->BKGTH", GROUPED_WEIGHTS, V),
 }
 
 

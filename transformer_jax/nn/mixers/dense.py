@@ -1,6 +1,7 @@
 """Scaled dot-product attention over every pair (paper 3.2.1)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -63,28 +64,35 @@ def gathered_slopes(
     return dweights.reshape(weights.shape), dv
 
 
-def _grouped(x: Float[Array, "B N T X"], k: Array) -> Float[Array, "B K G T X"]:
-    """Return heads by the key heads that they share. Groups and queries stay two axes, so that a
-    mesh can divide queries; products take them as one.
+def _grouped(x: Float[Array, "B N T X"], k: Array) -> Float[Array, "B K ... X"]:
+    """Return heads by the key heads that they share: [B K G T X], or as they are if they share
+    none. Groups and queries stay two axes, so that a mesh can divide queries; products take them
+    as one.
     """
     batch, heads, *others = x.shape
-    return x.reshape(batch, k.shape[1], heads // k.shape[1], *others)
+    shared = heads // k.shape[1]
+    return x if shared == 1 else x.reshape(batch, k.shape[1], shared, *others)
+
+
+def _product(axes: str, x: Array, y: Array, **kinds: Any) -> Array:
+    """Return an einsum in which q stands for queries: of groups, if x has them."""
+    return jnp.einsum(axes.replace("q", "GT" if x.ndim == 5 else "T"), x, y, **kinds)
 
 
 @jax.custom_vjp
-def _scores(q: Float[Array, "B K G T H"], k: Float[Array, "B K H S"]) -> Float[Array, "B K G T S"]:
+def _scores(q: Float[Array, "B K ... H"], k: Float[Array, "B K H S"]) -> Float[Array, "B K ... S"]:
     """Return q k, at least in float32. Its gradient is JAX's own in another form: see `_turned`;
     products in the backward pass have operands of q's dtype, as in the forward pass.
     """
     wide = jnp.promote_types(q.dtype, jnp.float32)
-    return jnp.einsum("BKGTH,BKHS->BKGTS", q, k, preferred_element_type=wide)
+    return _product("BKqH,BKHS->BKqS", q, k, preferred_element_type=wide)
 
 
 def _scores_backward(operands, gradient):
     q, k = operands
     gradient = gradient.astype(q.dtype)
-    dq = jnp.einsum("BKGTS,BKSH->BKGTH", gradient, k.swapaxes(2, 3))
-    dk = jnp.einsum("BKSGT,BKGTH->BKSH", _turned(gradient), q)
+    dq = _product("BKqS,BKSH->BKqH", gradient, k.swapaxes(2, 3))
+    dk = _product("BKSq,BKqH->BKSH", _turned(gradient), q)
     return dq, dk.swapaxes(2, 3)
 
 
@@ -93,24 +101,24 @@ _scores.defvjp(lambda q, k: (_scores(q, k), (q, k)), _scores_backward)
 
 @jax.custom_vjp
 def _gathered(
-    weights: Float[Array, "B K G T S"], v: Float[Array, "B K S Hv"]
-) -> Float[Array, "B K G T Hv"]:
+    weights: Float[Array, "B K ... S"], v: Float[Array, "B K S Hv"]
+) -> Float[Array, "B K ... Hv"]:
     """Return weights v. Its gradient is JAX's own in another form: see `_turned`."""
-    return jnp.einsum("BKGTS,BKSH->BKGTH", weights, v)
+    return _product("BKqS,BKSH->BKqH", weights, v)
 
 
 def _gathered_backward(operands, gradient):
     weights, v = operands
-    dweights = jnp.einsum("BKGTH,BKSH->BKGTS", gradient, v)
-    return dweights, jnp.einsum("BKSGT,BKGTH->BKSH", _turned(weights), gradient)
+    dweights = _product("BKqH,BKSH->BKqS", gradient, v)
+    return dweights, _product("BKSq,BKqH->BKSH", _turned(weights), gradient)
 
 
 _gathered.defvjp(lambda weights, v: (_gathered(weights, v), (weights, v)), _gathered_backward)
 
 
-def _turned(x: Float[Array, "B K G T S"]) -> Float[Array, "B K S G T"]:
+def _turned(x: Float[Array, "B K ... S"]) -> Float[Array, "B K S ..."]:
     """Move the last axis: on a CPU as a copy, since products that read a matrix transposed take
     three times as long there.
     """
-    x = jnp.moveaxis(x, 4, 2)
+    x = jnp.moveaxis(x, -1, 2)
     return jax.lax.optimization_barrier(x) if on_cpu() else x
