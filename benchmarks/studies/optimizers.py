@@ -9,9 +9,10 @@
 
 Two tasks: `text`, the character model of configs/shakespeare.py (4 layers of width 128, 2,000
 updates of 768 characters), and `translation`, the base of configs/variants.py (Multi30k, 300
-updates of 2,048 positions). All optimizers have the same model, data, warm-up, clipping and linear
-decay of the learning rate, but for schedule_free, whose rate is constant; fields of their own are
-their authors', but for the memory of ademamix, which is theirs in proportion to the training.
+updates of 2,048 packed positions). All optimizers have the same model, data, warm-up, clipping and
+linear decay of the learning rate, but for schedule_free, whose rate is constant; fields of their
+own are their authors', but for the memory of ademamix, which is theirs in proportion to the
+training.
 
 The rule: five trials of the learning rate with seed 0. Three are the usual rate r, r / 4 and 4 r;
 two are half and twice the best of these, or, if that is r / 4 or 4 r, another factor of 4 beyond it
@@ -19,7 +20,7 @@ and the factor of 2 between it and r. The rate with the lowest validation loss a
 is the optimizer's, and the five best optimizers get two more seeds with theirs. So the loss of seed
 0 is the best of five and flatters; p-values, of Welch's t-test against Adam, are of the other seeds
 and this one alike. One thread; an interrupted `train` goes on where it stopped: runs/ has a work
-directory for each.
+directory for each. `table` keeps the tasks of the output's earlier table of which DIR has no runs.
 """
 
 import argparse
@@ -57,9 +58,10 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "text": ("configs/shakespeare.py", {"checkpoint.every_steps": 250}),
     "translation": (
         "configs/variants.py",
-        {"training.steps": 300, "training.ema_decay": None, "checkpoint.every_steps": 50},
+        {"training.steps": 300, "training.ema_decay": None, "checkpoint.every_steps": 50,
+         "data.batching": "pack"},
     ),
-}
+}  # fmt: skip
 COMMON = {
     "optimizer.schedule": "linear", "optimizer.warmup_steps": 100, "optimizer.clip_norm": 1.0,
     "optimizer.weight_decay": 0.1, "optimizer.update_rms": 0.2, "optimizer.b2": 0.98,
@@ -286,11 +288,13 @@ def main() -> None:
     elif arguments.stage == "speed":
         speed(arguments.task, arguments.data)
     else:
-        rows = list(collect(arguments.directory))
+        result = arguments.output.with_suffix(".json")
+        collected = list(collect(arguments.directory))
+        rows = trials.with_earlier(collected, "task", result, "optimizers")
         lines = [] if arguments.speed is None else files.read_lines(arguments.speed)
         add_times(rows, [json.loads(line) for line in lines])
         text = json.dumps({"optimizers": rows}, indent=1) + "\n"
-        write_text(arguments.output.with_suffix(".json"), text)
+        write_text(result, text)
         draw(rows, arguments.output.with_suffix(".svg"))
         print(markdown(rows), end="")
 

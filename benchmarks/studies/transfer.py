@@ -8,14 +8,14 @@
 
 `width`: the character model of configs/shakespeare.py with 2 layers, 64 to 512 wide; `depth`: the
 same, 64 wide, with 2 to 16 layers; `translation`: an encoder-decoder of 1 + 1 layers, the base of
-configs/variants.py, 64 to 256 wide. Heads are 32 wide and feed-forward layers 4 times the width (2
+configs/variants.py on packed batches, 64 to 256 wide. Heads are 32 wide and feed-forward layers 4 times the width (2
 in translation). Adam without clipping or weight decay, in bfloat16; warm-up, then linear decay.
 
 The rule: rates are a start times powers of two. Beginning at the best rate of the size before, or
 at the start, the walk goes on with seed 0 until the best rate has a worse one on both sides; seed 1
 then has the best and its neighbours. The optimum of a seed is that of the parabola through these
 three losses over the logarithm of the rate. One thread; an interrupted `train` goes on where it
-stopped.
+stopped. `table` keeps the families of the output's earlier table of which DIR has no runs.
 """
 
 import argparse
@@ -73,6 +73,7 @@ class Family(NamedTuple):
         layers = dict.fromkeys(self.layers, size) if self.deep else self.layers
         fields |= {f"model.{name}": number for name, number in layers.items()}
         fields |= {"model.layer_loop": "scan"} if self.deep else {}  # one layer is compiled
+        fields |= {} if self.config == _TEXT else {"data.batching": "pack"}  # one shape
         return fields | {"training.steps": self.steps, "checkpoint.every_steps": self.steps,
                          "evaluation.every_steps": self.steps}  # fmt: skip
 
@@ -190,7 +191,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         for panel, word in zip(line, ("standard", FAMILIES[name].grown), strict=True):
             mine = of(rows, name, word)
             for number, row in enumerate(mine):
-                tried = row["losses"][SEEDS[0]]
+                tried = {float(r): loss for r, loss in row["losses"][str(SEEDS[0])].items()}
                 shade = str(0.7 * (1 - number / max(len(mine) - 1, 1)))
                 panel.plot(tried.keys(), tried.values(), marker="o", markersize=3, linewidth=1,
                            color=shade, label=str(row["size"]))  # fmt: skip
@@ -225,11 +226,12 @@ def main() -> None:
     if arguments.stage == "train":
         train(arguments.family, arguments.workdir, arguments.data)
         return
-    rows = collect(arguments.directory)
+    result = arguments.output.with_suffix(".json")
+    rows = trials.with_earlier(collect(arguments.directory), "family", result, "sizes")
     moves = {f"{name}, {word}": slope(of(rows, name, word)) for name in FAMILIES
              for word in ("standard", FAMILIES[name].grown) if of(rows, name, word)}  # fmt: skip
     text = json.dumps({"doublings_a_doubling": moves, "sizes": rows}, indent=1) + "\n"
-    write_text(arguments.output.with_suffix(".json"), text)
+    write_text(result, text)
     draw(rows, arguments.output.with_suffix(".svg"))
     print(markdown(rows), end="")
 

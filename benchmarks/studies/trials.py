@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,15 @@ def losses(place: Path) -> list[tuple[int, float]]:
     """Return the updates and losses of all validations; a loss that is no number is infinite."""
     rows = [row for row in read_rows(WorkDir(place).metrics) if "validation_loss" in row]
     return [(row["step"], float(row["validation_loss"] or "inf")) for row in rows]
+
+
+def with_earlier(rows: Sequence[Mapping[str, Any]], by: str, path: Path, name: str) -> list[Any]:
+    """Return the rows as JSON has them, after those of an earlier table (`name` in the file `path`)
+    whose value of `by` no new row has: so a machine need not train again what others did.
+    """
+    new = json.loads(json.dumps(rows))
+    old = json.loads(path.read_text())[name] if path.exists() else []
+    return [row for row in old if row[by] not in {one[by] for one in new}] + new
 
 
 def run(config: str, fields: Mapping[str, Any], place: Path) -> float:
