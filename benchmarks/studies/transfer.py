@@ -8,8 +8,9 @@
 
 `width`: the character model of configs/shakespeare.py with 2 layers, 64 to 512 wide; `depth`: the
 same, 64 wide, with 2 to 16 layers; `translation`: an encoder-decoder of 1 + 1 layers, the base of
-configs/variants.py on packed batches, 64 to 256 wide. Heads are 32 wide and feed-forward layers 4 times the width (2
-in translation). Adam without clipping or weight decay, in bfloat16; warm-up, then linear decay.
+configs/variants.py on packed batches, 64 to 256 wide. Heads are 32 wide and feed-forward layers 4
+times the width (2 in translation). Adam without clipping or weight decay, in bfloat16; warm-up,
+then linear decay.
 
 The rule: rates are a start times powers of two. Beginning at the best rate of the size before, or
 at the start, the walk goes on with seed 0 until the best rate has a worse one on both sides; seed 1
