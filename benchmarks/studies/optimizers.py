@@ -19,7 +19,7 @@ two are half and twice the best of these, or, if that is r / 4 or 4 r, another f
 and the factor of 2 between it and r. Then `translation` has three: the best rate of `text` in the
 earlier table, half and twice of it. The rate with the lowest validation loss after the last update
 is the optimizer's, and the five best optimizers get two more seeds with theirs. So the loss of seed
-0 is the best of five and flatters; p-values, of Welch's t-test against Adam, are of the other seeds
+0 is the best of its trials and flatters; p-values, of Welch's t-test against Adam, are of the other seeds
 and this one alike. One thread; an interrupted `train` goes on where it stopped: runs/ has a work
 directory for each. `table` keeps the tasks of the output's earlier table of which DIR has no runs.
 """
