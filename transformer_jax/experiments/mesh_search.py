@@ -159,12 +159,19 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     # Two sums of a layer forward, two backward, and the former again where it is recomputed.
     passes = 6 if model.remat == "full" else 4
     positions = mesh.context * mesh.ulysses
-    copies = mesh.data * positions
+    # A pipeline's loop adds up what devices of a row's positions have found in every turn.
+    copies = mesh.data * (positions if mesh.stage == 1 else 1)
+    rows = of.rows // (mesh.data * mesh.fsdp * mesh.expert)
+    turns = microbatches(rows, mesh.stage) + (mesh.stage - 1) / model.stage_repeats
     sent = {
         "gradients over data": (
             "data", copies,
             2 * _rest(copies * mesh.expert) * own / mesh.fsdp
             + 2 * _rest(copies) * own_experts / mesh.fsdp,
+        ),
+        "gradients over positions": (
+            "context" if mesh.context > 1 else "ulysses", positions,
+            turns * 2 * _rest(positions) * (own + own_experts) if mesh.stage > 1 else 0.0,
         ),
         "parameters and gradients over fsdp": (
             "fsdp", mesh.fsdp, 3 * _rest(mesh.fsdp) * (own + own_experts)
