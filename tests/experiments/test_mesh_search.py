@@ -27,6 +27,7 @@ from transformer_jax.experiments.mesh_search import (
     search,
     shown,
 )
+from transformer_jax.models.pipeline import microbatches
 
 EXPERIMENT = Experiment(
     model=ModelConfig(
@@ -98,6 +99,35 @@ def test_layers_that_hand_on_a_state_send_no_keys(of):
         for one in (EXPERIMENT.model, model)
     ]
     assert sent[0] == 4 * sent[1] > 0
+
+
+def test_attention_to_a_source_sends_as_much_as_that_within_a_text(of):
+    """Four layers of an encoder and four of a decoder attend twelve times."""
+    both = replace(
+        EXPERIMENT.model, architecture="encoder_decoder", num_encoder_layers=4,
+        num_decoder_layers=4, num_experts=ModelConfig().num_experts,
+        feed_forward_pattern=ModelConfig().feed_forward_pattern,
+    )  # fmt: skip
+    axes = {"context": "keys and values over context", "ulysses": "heads over ulysses",
+            "tensor": "activations over tensor"}  # fmt: skip
+    for axis, what in axes.items():
+        mesh = MeshConfig(1, **{axis: 4})
+        one, other = (exchanged(m, of, mesh)[what].sent for m in (EXPERIMENT.model, both))
+        parts = (16, 20) if axis == "tensor" else (8, 12)  # all parts of layers, or attention
+        assert other / one == pytest.approx(parts[1] / parts[0])
+
+
+def test_pipelines_over_divided_positions_add_up_gradients_in_every_turn(of):
+    """Of 32 rows in 16 microbatches; without stages, once."""
+    once, staged = (
+        exchanged(EXPERIMENT.model, of, MeshConfig(1, context=2, stage=n)) for n in (1, 2)
+    )
+    assert "gradients over positions" not in once
+    assert "gradients over data" not in staged
+    own = of.parameters + of.experts
+    assert once["gradients over data"].sent == pytest.approx(own)
+    turns = microbatches(32, 2) + 1
+    assert staged["gradients over positions"].sent == pytest.approx(turns * own / 2)
 
 
 def with_repeats(count: int) -> Experiment:

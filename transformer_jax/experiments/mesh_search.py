@@ -147,6 +147,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     word = jnp.dtype(DTYPES[model.compute_dtype].activations).itemsize
     stacks = ARCHITECTURES[model.architecture].stacks
     layers = sum(getattr(model, f"num_{stack}_layers") for stack in stacks)
+    # Decoders beside an encoder attend to it, too.
+    across = model.num_decoder_layers if len(stacks) > 1 else 0
     kinds = model.feed_forward_pattern
     routed = layers * sum(kind in ROUTED for kind in kinds) // len(kinds)
     own = of.parameters / (mesh.tensor * mesh.stage)
@@ -156,8 +158,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     vectors = here * model.d_model * word
     keys = here * model.kv_heads * model.key_size * word
     queries = here * model.num_heads * model.key_size * word
-    # Two sums of a layer forward, two backward, and the former again where it is recomputed.
-    passes = 6 if model.remat == "full" else 4
+    # A sum of each part of a layer forward, one backward, and the first again if it is recomputed.
+    passes = (3 if model.remat == "full" else 2) * (2 * layers + across)
     positions = mesh.context * mesh.ulysses
     # A pipeline's loop adds up what devices of a row's positions have found in every turn.
     copies = mesh.data * (positions if mesh.stage == 1 else 1)
@@ -189,14 +191,14 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
             4 * (mesh.expert - 1) * model.experts_per_token * vectors * routed,
         ),
         "keys and values over context": (
-            "context", mesh.context, 6 * (mesh.context - 1) * keys * _with_keys(model)
+            "context", mesh.context, 6 * (mesh.context - 1) * keys * (_with_keys(model) + across),
         ),
         "heads over ulysses": (
             "ulysses", mesh.ulysses,
-            2 * _rest(mesh.ulysses) * (2 * queries + 2 * keys) * layers,
+            2 * _rest(mesh.ulysses) * (2 * queries + 2 * keys) * (layers + across),
         ),
         "activations over tensor": (
-            "tensor", mesh.tensor, passes * 2 * _rest(mesh.tensor) * vectors * layers
+            "tensor", mesh.tensor, passes * 2 * _rest(mesh.tensor) * vectors
         ),
     }  # fmt: skip
     return {
