@@ -16,8 +16,8 @@ training.
 
 The rule: five trials of the learning rate with seed 0. Three are the usual rate r, r / 4 and 4 r;
 two are half and twice the best of these, or, if that is r / 4 or 4 r, another factor of 4 beyond it
-and the factor of 2 between it and r. Then `translation` has three: the best rate of `text` in the
-earlier table, half and twice of it. The rate with the lowest validation loss after the last update
+and the factor of 2 between it and r. Then `translation`, which has fewer and larger updates, has
+three: the best rate of `text` in the earlier table, twice and four times of it. The rate with the lowest validation loss after the last update
 is the optimizer's, and the five best optimizers get two more seeds with theirs. So the loss of seed
 0 is the best of its trials and flatters; p-values, of Welch's t-test against Adam, are of the other seeds
 and this one alike. One thread; an interrupted `train` goes on where it stopped: runs/ has a work
@@ -112,7 +112,7 @@ def rates(task: str, word: str, tried: dict[float, float]) -> list[float]:
     if task != "text":
         rows = json.loads((trials.ROOT / "results/optimizers.json").read_text())["optimizers"]
         carried = {r["optimizer"]: float(r["rate"]) for r in rows if r["task"] == "text"}[word]
-        return [] if tried else [carried / 2, carried, carried * 2]
+        return [] if tried else [carried, carried * 2, carried * 4]
     usual = OPTIMIZERS[word][0]
     first = [usual / 4, usual, usual * 4]
     if len(tried) < 3:
