@@ -17,11 +17,12 @@ training.
 The rule: five trials of the learning rate with seed 0. Three are the usual rate r, r / 4 and 4 r;
 two are half and twice the best of these, or, if that is r / 4 or 4 r, another factor of 4 beyond it
 and the factor of 2 between it and r. Then `translation`, which has fewer and larger updates, has
-three: the best rate of `text` in the earlier table, twice and four times of it. The rate with the lowest validation loss after the last update
-is the optimizer's, and the five best optimizers get two more seeds with theirs. So the loss of seed
-0 is the best of its trials and flatters; p-values, of Welch's t-test against Adam, are of the other seeds
-and this one alike. One thread; an interrupted `train` goes on where it stopped: runs/ has a work
-directory for each. `table` keeps the tasks of the output's earlier table of which DIR has no runs.
+three: the best rate of `text` in the earlier table, twice and four times of it. The rate with the
+lowest validation loss after the last update is the optimizer's, and the five best optimizers get
+two more seeds with theirs. So the loss of seed 0 is the best of its trials and flatters; p-values,
+of Welch's t-test against Adam, are of the other seeds and this one alike. One thread; an
+interrupted `train` goes on where it stopped: runs/ has a work directory for each. `table` keeps the
+tasks of the output's earlier table of which DIR has no runs.
 """
 
 import argparse
