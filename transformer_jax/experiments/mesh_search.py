@@ -61,6 +61,7 @@ class Known(NamedTuple):
     state: Counter[Any]  # how often it has each shape with logical axes
     parameters: float  # bytes, but for those of experts
     experts: float  # bytes of their parameters
+    tables: float  # bytes of parameters for each piece, which are among the former
     operations: float
     activations: float  # bytes of a step on one device, besides the state
     rows: int
@@ -158,8 +159,7 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     vectors = here * model.d_model * word
     keys = here * model.kv_heads * model.key_size * word
     queries = here * model.num_heads * model.key_size * word
-    # A sum of each part of a layer forward, one backward, and the first again if it is recomputed.
-    passes = (3 if model.remat == "full" else 2) * (2 * layers + across)
+    passes = 3 if model.remat == "full" else 2  # forward, backward, and forward again
     positions = mesh.context * mesh.ulysses
     # A pipeline's loop adds up what devices of a row's positions have found in every turn.
     copies = mesh.data * (positions if mesh.stage == 1 else 1)
@@ -181,6 +181,11 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
         "parameters and gradients over stage": (
             "stage", mesh.stage, 2 * _rest(mesh.stage) * (own + own_experts) / mesh.fsdp
         ),
+        "tables over stage": (  # and over fsdp, but for what is counted there
+            "stage", mesh.stage,
+            3 * (_rest(mesh.fsdp * mesh.stage) - _rest(mesh.fsdp) / mesh.stage)
+            * of.tables / mesh.tensor,
+        ),
         "microbatches over stage": (
             "stage", mesh.stage,
             (2 * model.stage_repeats + 4 * _rest(mesh.stage)) * vectors * mesh.stage
@@ -188,17 +193,19 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
         ),
         "positions over expert": (
             "expert", mesh.expert,
-            4 * (mesh.expert - 1) * model.experts_per_token * vectors * routed,
+            2 * passes * (mesh.expert - 1) * model.experts_per_token * vectors * routed,
         ),
         "keys and values over context": (
             "context", mesh.context, 6 * (mesh.context - 1) * keys * (_with_keys(model) + across),
         ),
         "heads over ulysses": (
             "ulysses", mesh.ulysses,
-            2 * _rest(mesh.ulysses) * (2 * queries + 2 * keys) * (layers + across),
+            passes * _rest(mesh.ulysses) * (2 * queries + 2 * keys) * (layers + across),
         ),
-        "activations over tensor": (
-            "tensor", mesh.tensor, passes * 2 * _rest(mesh.tensor) * vectors
+        "activations over tensor": (  # a sum of each part of a layer, and of each expert's answer
+            "tensor", mesh.tensor,
+            passes * 2 * _rest(mesh.tensor) * vectors
+            * (2 * layers + across + routed * (model.experts_per_token - 1)),
         ),
     }  # fmt: skip
     return {
@@ -229,14 +236,15 @@ def _span(mesh: MeshConfig, axis: str, count: int) -> int:
     return stride * (count - 1) + 1
 
 
-def _parameters(state: TrainState) -> tuple[float, float]:
-    """Return the bytes of parameters, but for those of experts, and of these."""
-    total = experts = 0.0
+def _parameters(state: TrainState) -> tuple[float, float, float]:
+    """Return the bytes of parameters, but for those of experts; of these; and of tables."""
+    total = experts = tables = 0.0
     for box in jax.tree.leaves(state.params, is_leaf=_is_box):
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(nn.unbox(box)))
         total += size
         experts += size * ("experts" in getattr(box, "names", ()))
-    return total - experts, experts
+        tables += size * ("vocab" in getattr(box, "names", ()))
+    return total - experts, experts, tables
 
 
 def _is_box(x: Any) -> bool:
