@@ -191,7 +191,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         low = min(1e3 * min(r["formula_seconds"], r["seconds"]) for r in mine)
         high = max(1e3 * max(r["formula_seconds"], r["seconds"]) for r in mine)
         panel.plot([low, high], [low, high], color=_FORMULA, linewidth=0.8)
-        panel.set(xscale="log", yscale="log", xlabel="ms a step, by formulas")
+        panel.set_xlabel("ms a step, by formulas")
         panel.set_title(f"{name}: meshes of 8 devices", fontsize="small", loc="left")
     axes[0].set_ylabel("ms a step, by the program")
     for name in large:
