@@ -22,7 +22,7 @@ lowest validation loss after the last update is the optimizer's, and the five be
 two more seeds with theirs. So the loss of seed 0 is the best of its trials and flatters; p-values,
 of Welch's t-test against Adam, are of the other seeds and this one alike. One thread; an
 interrupted `train` goes on where it stopped: runs/ has a work directory for each. `table` keeps the
-tasks of the output's earlier table of which DIR has no runs.
+rows of the output's earlier table of which DIR has no runs.
 """
 
 import argparse
@@ -81,6 +81,7 @@ OPTIMIZERS: dict[str, tuple[float, dict[str, Any]]] = {
     "shampoo": (2e-3, {}),
     "soap": (2e-3, {"b1": 0.95, "b2": 0.95}),
 }
+KEYS = ("task", "optimizer")  # of a row
 AGAINST, SEEDS, BEST = "adam", (0, 1, 2), 5
 _MARK, _GRID = "#0b5fa5", "#d9d9d9"
 
@@ -296,7 +297,7 @@ def main() -> None:
     else:
         result = arguments.output.with_suffix(".json")
         collected = list(collect(arguments.directory))
-        rows = trials.with_earlier(collected, "task", result, "optimizers")
+        rows = trials.with_earlier(collected, KEYS, result, "optimizers")
         lines = [] if arguments.speed is None else files.read_lines(arguments.speed)
         add_times(rows, [json.loads(line) for line in lines])
         text = json.dumps({"optimizers": rows}, indent=1) + "\n"

@@ -16,7 +16,7 @@ The rule: rates are a start times powers of two. Beginning at the best rate of t
 at the start, the walk goes on with seed 0 until the best rate has a worse one on both sides; seed 1
 then has the best and its neighbours. The optimum of a seed is that of the parabola through these
 three losses over the logarithm of the rate. One thread; an interrupted `train` goes on where it
-stopped. `table` keeps the families of the output's earlier table of which DIR has no runs.
+stopped. `table` keeps the models of the output's earlier table of which DIR has no runs.
 """
 
 import argparse
@@ -45,6 +45,7 @@ COMMON = {
     "training.ema_decay": None, "model.residual": "pre_norm", "model.compute_dtype": "bfloat16",
 }  # fmt: skip
 SEEDS = (0, 1)
+KEYS = ("family", "parametrization", "size")  # of a row
 _GRID = "#d9d9d9"
 
 
@@ -228,7 +229,7 @@ def main() -> None:
         train(arguments.family, arguments.workdir, arguments.data)
         return
     result = arguments.output.with_suffix(".json")
-    rows = trials.with_earlier(collect(arguments.directory), "family", result, "sizes")
+    rows = trials.with_earlier(collect(arguments.directory), KEYS, result, "sizes")
     moves = {f"{name}, {word}": slope(of(rows, name, word)) for name in FAMILIES
              for word in ("standard", FAMILIES[name].grown) if of(rows, name, word)}  # fmt: skip
     text = json.dumps({"doublings_a_doubling": moves, "sizes": rows}, indent=1) + "\n"

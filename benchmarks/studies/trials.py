@@ -29,13 +29,16 @@ def losses(place: Path) -> list[tuple[int, float]]:
     return [(row["step"], float(row["validation_loss"] or "inf")) for row in rows]
 
 
-def with_earlier(rows: Sequence[Mapping[str, Any]], by: str, path: Path, name: str) -> list[Any]:
+def with_earlier(
+    rows: Sequence[Mapping[str, Any]], by: Sequence[str], path: Path, name: str
+) -> list[Any]:
     """Return the rows as JSON has them, after those of an earlier table (`name` in the file `path`)
-    whose value of `by` no new row has: so a machine need not train again what others did.
+    that no new row has the same fields `by` as: so a machine need not train again what others did.
     """
     new = json.loads(json.dumps(rows))
     old = json.loads(path.read_text())[name] if path.exists() else []
-    return [row for row in old if row[by] not in {one[by] for one in new}] + new
+    known = [[row[key] for key in by] for row in new]
+    return [row for row in old if [row[key] for key in by] not in known] + new
 
 
 def run(config: str, fields: Mapping[str, Any], place: Path) -> float:
