@@ -202,7 +202,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             panel.set_xscale("log", base=2)
             moves = f"{slope(mine):+.2f} doublings a doubling"
             panel.set_title(f"{name}, {word}: {moves}", fontsize="small", loc="left")
-            panel.legend(frameon=False, fontsize="x-small", title=name, title_fontsize="x-small")
+            panel.legend(
+                frameon=False, fontsize="x-small", title_fontsize="x-small",
+                title="depth" if FAMILIES[name].deep else "width",
+            )  # fmt: skip
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(color=_GRID, linewidth=0.5)
         line[0].set_ylabel("validation loss, nats")
