@@ -1,6 +1,7 @@
 """The codec that writes repeated sequences once: lossless, and as short as any of its codes."""
 
 import itertools
+import json
 import random
 
 import pytest
@@ -18,7 +19,9 @@ CONFIG = TokenizerConfig()
     [
         ("a b a b a b c", "3( a b ) c"),
         ("a a", "2( a )"),
-        ("a " * 12, "3( 2( 2( a ) ) )"),
+        ("a " * 12, "3( 4( a ) )"),
+        ("a b " * 8, "2( 4( a b ) )"),
+        ("a " * 6, "3( 2( a ) )"),
         ("b a a b a a", "2( b 2( a ) )"),
         ("a b c", "a b c"),
         ("", ""),
@@ -31,6 +34,15 @@ def test_repeated_sequences_are_written_once(text, pieces):
     assert codec.decode(ids) == text.strip()
     again = Repeats(codec.model)
     assert (again.digest, again.encode([text])) == (codec.digest, [ids])
+
+
+def test_a_vocabulary_without_fours_stays_as_it_was():
+    content = json.loads(train(CONFIG, ["a b"]).model)
+    content["words"].remove("4(")
+    codec = Repeats(json.dumps(content).encode())
+    (ids,) = codec.encode(["a " * 12])
+    assert codec.pieces(ids) == "3( 2( 2( a ) ) ) </s>".split()
+    assert codec.decode(ids) == " ".join(["a"] * 12)
 
 
 def test_any_text_round_trips():
@@ -51,7 +63,7 @@ def every_code(words):
     yield words
     for start, end in itertools.combinations(range(len(words) + 1), 2):
         part = words[start:end]
-        for count in (2, 3):
+        for count in (2, 3, 4):
             size, rest = divmod(len(part), count)
             if rest == 0 and part == part[:size] * count and 0 not in part:
                 for unit in every_code(part[:size]):

@@ -17,7 +17,7 @@ from transformer_jax.data.codecs.listed import UNKNOWN
 from transformer_jax.data.codecs.words import Words
 from transformer_jax.data.scripts import words_in
 
-COUNTS = (3, 2)  # other counts are these, nested or in sequence: 3( 2( 2( a ) ) ) is a 12 times
+COUNTS = (3, 2, 4)  # other counts are these, nested in this order: 3( 4( a ) ) is a 12 times
 CLOSE = ")"
 OPEN = {count: f"{count}(" for count in COUNTS}
 MOST = 2**16  # words that a text is decoded to at most, whatever a model writes
@@ -31,20 +31,22 @@ class Repeats(Words):
     """
 
     file = "repeats{}.json"
-    HINT = ": pieces are words of the training text, 2(, 3( and )"
+    HINT = ": pieces are words of the training text, 2(, 3(, 4( and )"
 
     def __init__(self, model: bytes) -> None:
         super().__init__(model)
-        self._opened = {self._ids[piece]: count for count, piece in OPEN.items()}
-        self._open = {count: i for i, count in self._opened.items()}
+        self._open = {
+            count: self._ids[piece] for count, piece in OPEN.items() if piece in self._ids
+        }  # earlier vocabularies have no 4(
+        self._opened = {i: count for count, i in self._open.items()}
         self._close = self._ids[CLOSE]
-        for piece in (*OPEN.values(), CLOSE):  # in a text they would be brackets
+        for piece in (*(OPEN[count] for count in self._open), CLOSE):  # in a text they would be brackets
             del self._words[piece]
 
     def _cut(self, text: str) -> list[int]:
         return [
             self._close if x == 0 else self._open[-x] if x < 0 else x
-            for x in shortest(tuple(super()._cut(text)))
+            for x in shortest(tuple(super()._cut(text)), tuple(self._open))
         ]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -74,9 +76,9 @@ def _end(runs: list[tuple[int, list[int]]], closed: bool) -> None:
 
 
 @lru_cache(maxsize=2**16)
-def shortest(words: Unit) -> Unit:
-    """Return the code of ids above 0 with the fewest words, and then brackets: -count opens a run,
-    0 closes it. Of equally good codes it is one with a shorter unit at the end.
+def shortest(words: Unit, counts: tuple[int, ...] = COUNTS) -> Unit:
+    """Return the code of ids above 0 with the fewest words, and then brackets: -count opens a run
+    of one of `counts`, 0 closes it. Of equally good codes it is one with a shorter unit at the end.
     """
     codes: list[Unit] = [()]
     same = [0] * (len(words) + 1)  # for each period: how many words at the end equal those before
@@ -86,7 +88,7 @@ def shortest(words: Unit) -> Unit:
             equal = words[end - 1] == words[end - 1 - period]
             same[period] = same[period] + 1 if equal else 0
             for count in range(same[period] // period + 1, 1, -1):
-                run = _run(words[end - period : end], count)
+                run = _run(words[end - period : end], count, counts)
                 code = codes[end - period * count] + run
                 if run and (best is None or _cost(code) < _cost(best)):
                     best = code
@@ -100,14 +102,19 @@ def _cost(code: Unit) -> tuple[int, int]:
     return words, len(code) - words
 
 
-def _run(unit: Unit, count: int) -> Unit:
-    """Return the code of a repeated unit, or nothing if no product of COUNTS is the count."""
-    factors = []
-    for factor in COUNTS:
+def _run(unit: Unit, count: int, counts: tuple[int, ...]) -> Unit:
+    """Return the code of a repeated unit, or nothing if no product of `counts` is the count: as few
+    brackets as it can have, the outermost first in their order.
+    """
+    factors: list[int] = []
+    for factor in sorted(counts, reverse=True):
         while count % factor == 0:
-            factors.append(-factor)
+            factors.append(factor)
             count //= factor
-    return (*factors, *shortest(unit), *(0,) * len(factors)) if count == 1 else ()
+    if count > 1:
+        return ()
+    opened = sorted(factors, key=counts.index)
+    return (*(-x for x in opened), *shortest(unit, counts), *(0,) * len(opened))
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Repeats:
