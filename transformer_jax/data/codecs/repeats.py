@@ -40,8 +40,8 @@ class Repeats(Words):
         }  # earlier vocabularies have no 4(
         self._opened = {i: count for count, i in self._open.items()}
         self._close = self._ids[CLOSE]
-        for piece in (*(OPEN[count] for count in self._open), CLOSE):  # in a text they would be brackets
-            del self._words[piece]
+        for i in (*self._open.values(), self._close):  # in a text they would be brackets
+            del self._words[self._all[i]]
 
     def _cut(self, text: str) -> list[int]:
         return [
