@@ -71,6 +71,7 @@ ALL_DEVICES = (
     "nn/test_dropout.py",
     "experiments/test_collectives.py",
     "sharding/test_expert_parallel.py", "sharding/test_gpu_forms.py", "sharding/test_in_order.py",
+    "sharding/test_near_blocks.py",
     "sharding/test_kinds.py",
     "sharding/test_meshes.py", "sharding/test_pipeline.py", "sharding/test_restoring.py",
     "sharding/test_ring_attention.py", "sharding/test_two_streams.py",

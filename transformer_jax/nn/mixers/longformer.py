@@ -80,7 +80,8 @@ class Longformer(LocalAttention):
             k_pos=beside(view.k_pos, 1), k_seg=seen(view.k_seg),
         )  # fmt: skip
         keys, values = beside(memory.keys, 3), beside(memory.values, 2)
-        mixed, weights = self._mixed(blocks.own(q, 2), KeysValues(keys, values), among, train)
+        with blocks.numbered():
+            mixed, weights = self._mixed(blocks.own(q, 2), KeysValues(keys, values), among, train)
         spread = blocks.spread(weights[..., count:])
         spread = spread.at[..., :count].add(blocks.whole(weights[..., :count]))
         return blocks.whole(mixed), spread

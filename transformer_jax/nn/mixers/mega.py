@@ -245,9 +245,10 @@ class MegaChunk(Mega):
             return super()._mixed(q, memory, view, train)
         blocks = Blocks(q.shape[0], length, size, 1, view.order == "all")
         keys, values = blocks.around(memory.keys, 3), blocks.around(memory.values, 2)
-        mixed, weights = super()._mixed(
-            blocks.own(q, 2), KeysValues(keys, values), blocks.view(view), train
-        )
+        with blocks.numbered():
+            mixed, weights = super()._mixed(
+                blocks.own(q, 2), KeysValues(keys, values), blocks.view(view), train
+            )
         return blocks.whole(mixed), blocks.spread(weights)
 
     def empty(self, lanes: Lanes) -> Averaged:
