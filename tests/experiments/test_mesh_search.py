@@ -101,6 +101,22 @@ def test_layers_that_hand_on_a_state_send_no_keys(of):
     assert sent[0] == 4 * sent[1] > 0
 
 
+def test_windows_send_the_blocks_beside_alone(of):
+    """Keys and values of a window for those of three other devices, and gradients back; those of
+    all where a device has no whole windows.
+    """
+    mesh, share = MeshConfig(1, context=4), 16 // 4
+    full, two, one, three = (
+        exchanged(replace(EXPERIMENT.model, **fields), of, mesh)["keys and values over context"]
+        for fields in (
+            {}, *({"decoder_pattern": ("local",), "window": size} for size in (2, 1, 3))
+        )
+    )  # fmt: skip
+    keys = full.sent / (6 * 3)
+    assert two.sent == 2 * one.sent == pytest.approx(2 * 2 * keys * 2 / share)
+    assert three.sent == full.sent
+
+
 def test_attention_to_a_source_sends_as_much_as_that_within_a_text(of):
     """Four layers of an encoder and four of a decoder attend twelve times; four of the eight of the
     decoder alone have two experts' answers to add up.

@@ -9,6 +9,8 @@ import pytest
 from flax.core.meta import unbox
 
 from transformer_jax.config import MeshConfig, ModelConfig
+from transformer_jax.config.choices.mixers import MIXERS as RECORDS
+from transformer_jax.config.choices.record import with_
 from transformer_jax.experiments.collectives import collectives
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.view import self_view
@@ -76,13 +78,21 @@ def test_values_and_gradients_are_those_of_one_device(kind, mesh, length):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-10, 1e-10), found, plain)
 
 
+NEAR = with_(RECORDS, sends="near")
+
+
 @pytest.mark.parametrize(("stack", "sides"), [("decoder", 1), ("encoder", 2)])
-def test_a_window_sends_the_blocks_beside_alone(stack, sides):
-    """Keys and values of a window's positions to the device after, and gradients back; if queries
-    look ahead, to the device before as well. Rows that are four times as long send the same.
+@pytest.mark.parametrize(
+    "kind", [pytest.param(x, marks=[] if x == QUICK else pytest.mark.thorough) for x in NEAR]
+)
+def test_a_window_sends_the_blocks_beside_alone(kind, stack, sides):
+    """As the records of mixers say: keys and values of a window's positions to the device after,
+    and gradients back; if queries look ahead, to the device before as well. Rows that are four
+    times as long send the same.
     """
     mesh = make_mesh(MeshConfig(1, context=4), jax.devices()[:4])
-    mixer, order = mixer_of("local", stack, "float32", window=8, num_kv_heads=2)
+    dilation = 2 if kind == "dilated" else 1
+    mixer, order = mixer_of(kind, stack, "float32", window=8, num_kv_heads=2, dilation=dilation)
     rows, sent = 2, []
     for length in (128, 512):
         x, pos = jnp.ones((rows, length, 16)), jnp.tile(jnp.arange(length), (rows, 1))
@@ -99,6 +109,7 @@ def test_a_window_sends_the_blocks_beside_alone(stack, sides):
         found = collectives(program)
         assert {one.kind for one in found} == {"collective-permute"}
         sent.append(sum(one.sent for one in found))
-    block = rows * 8 * 2 * 4 * 4  # bytes of keys, as of values: 8 positions, 2 heads of 4 numbers
-    numbers = 2 * rows * 8 * 4  # of these positions and of their segments
+    beside = rows * 8 * dilation
+    block = beside * 2 * 4 * 4  # bytes of keys, as of values: 2 heads of 4 numbers
+    numbers = beside * 2 * 4  # of positions and of segments
     assert sent[0] == sent[1] == sides * (2 * 2 * block + numbers)  # forward and backward

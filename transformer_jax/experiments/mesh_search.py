@@ -23,7 +23,7 @@ from transformer_jax.config import Experiment, MeshConfig, ModelConfig
 from transformer_jax.config.choices.architectures import ARCHITECTURES
 from transformer_jax.config.choices.dtypes import DTYPES
 from transformer_jax.config.choices.layers import ROUTED
-from transformer_jax.config.choices.mixers import HANDED_ON
+from transformer_jax.config.choices.mixers import MIXERS, Mixer
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.experiments.accelerators import GPUS, Chip
 from transformer_jax.experiments.collectives import Collective
@@ -196,7 +196,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
             2 * passes * (mesh.expert - 1) * model.experts_per_token * vectors * routed,
         ),
         "keys and values over context": (
-            "context", mesh.context, 6 * (mesh.context - 1) * keys * (_with_keys(model) + across),
+            "context", mesh.context,
+            keys * (_keys_sent(model, of.length, mesh.context) + 6 * (mesh.context - 1) * across),
         ),
         "heads over ulysses": (
             "ulysses", mesh.ulysses,
@@ -215,14 +216,23 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     }
 
 
-def _with_keys(model: ModelConfig) -> float:
-    """Return the number of layers whose positions send more than a state."""
-    return sum(
-        getattr(model, f"num_{stack}_layers")
-        * sum(kind not in HANDED_ON for kind in getattr(model, f"{stack}_pattern"))
-        / len(getattr(model, f"{stack}_pattern"))
-        for stack in ARCHITECTURES[model.architecture].stacks
-    )
+def _keys_sent(model: ModelConfig, length: int, context: int) -> float:
+    """Return what a device sends for all layers over `context`, as a multiple of its own keys."""
+    passes = 3 if model.remat == "full" else 2
+    total = 0.0
+    for stack in ARCHITECTURES[model.architecture].stacks:
+        pattern = getattr(model, f"{stack}_pattern")
+        for kind in pattern:
+            record = MIXERS.get(kind, Mixer())
+            reach = (model.window or 0) * (model.dilation if "dilation" in record.reads else 1)
+            near = record.sends == "near" and length > 2 * reach
+            each = 6.0 * (context - 1)
+            if record.sends == "state":
+                each = 0.0
+            elif near and length % (reach * context) == 0:  # keys and values of blocks beside
+                each = 2.0 * passes * (1 + (stack == "encoder")) * reach * context / length
+            total += each * getattr(model, f"num_{stack}_layers") / len(pattern)
+    return total
 
 
 def _rest(count: int) -> float:

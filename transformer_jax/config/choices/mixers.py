@@ -1,6 +1,6 @@
 """Mixers: what mixes values along a sequence in a layer, the words of patterns of layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from transformer_jax.config.bounds import ELEMENTS, check, default_unless, either, is_part
@@ -43,8 +43,8 @@ class Mixer(Record):
       need a relative scheme to know it.
     averages: whether it also adds up what came before a token, in its order, whatever it may attend
       to, so that it reads no prefix in both directions.
-    hands_on: whether devices that share the positions of a row hand its state from one to the next;
-      else they send keys and values, or gather what it reads.
+    sends: what devices that share a row's positions send: "all" keys and values, or what it reads;
+      those "near" others, of a window; or, from one to the next, a "state".
     rows: whether it needs each text in a row of its own.
     within: whether it reads `window`, which must be set for such a layer, and only then.
     clip: whether it mixes along some axes of a clip, whose tubelets `grid` counts.
@@ -60,7 +60,7 @@ class Mixer(Record):
     cell: Literal["forward", "both"] | None = None
     ordered: bool = False
     averages: bool = False
-    hands_on: bool = False
+    sends: Literal["all", "near", "state"] = "all"
     rows: bool = False
     within: bool = False
     clip: bool = False
@@ -173,21 +173,18 @@ def _averages(stack: Literal["encoder", "decoder"], *reads: str) -> Mixer:
     )  # fmt: skip
 
 
-def _states(word: str, check: Any, *reads: str, hands_on: bool = True) -> dict[str, Mixer]:
+def _states(word: str, check: Any, *reads: str, sends: Any = "state") -> dict[str, Mixer]:
     """Return the records of a layer that reads a text from left to right, and from both ends."""
-    kinds: tuple[tuple[str, Literal["encoder", "decoder"]], ...]
-    kinds = (word, "decoder"), (f"bi{word}", "encoder")
+    record = Mixer(reads=reads, heads=False, ordered=True, sends=sends, check=check)
     return {
-        name: Mixer(
-            reads=reads, heads=False, ordered=True, hands_on=hands_on, stacks=(stack,), check=check
-        )
-        for name, stack in kinds
+        word: replace(record, stacks=("decoder",)),
+        f"bi{word}": replace(record, stacks=("encoder",)),
     }
 
 
 _HEADS = "state_width", "state_heads", "state_size"
 _FEATURES = "num_features", "redraw_every", "feature_seed"
-_BOTH_ENDS = _cell(cell="both", hands_on=True, stacks=("encoder",), check=check_both_ends)
+_BOTH_ENDS = _cell(cell="both", sends="state", stacks=("encoder",), check=check_both_ends)
 MIXERS = {
     "full": Mixer(weights="softmax", widens=True),
     "differential": Mixer(
@@ -209,8 +206,10 @@ MIXERS = {
         ),
         check=_check_latent,
     ),
-    "local": Mixer(weights="softmax", within=True, widens=True),
-    "dilated": Mixer(weights="softmax", within=True, widens=True, reads=("dilation",)),
+    "local": Mixer(weights="softmax", within=True, widens=True, sends="near"),
+    "dilated": Mixer(
+        weights="softmax", within=True, widens=True, sends="near", reads=("dilation",)
+    ),
     "longformer": Mixer(
         weights="softmax",
         ignores=_UNGATED,
@@ -236,11 +235,11 @@ MIXERS = {
         needs=(Need("num_kv_heads", (None,), "the keys of {has} are its queries"),),
         check=_check_buckets,
     ),
-    "linear": Mixer(hands_on=True),
-    "delta_rule": Mixer(hands_on=True, stacks=("decoder",), initializers=("xavier",)),
-    "random_features": Mixer(hands_on=True, reads=_FEATURES),
-    "gated_random_features": Mixer(hands_on=True, reads=_FEATURES, stacks=("decoder",)),
-    "favor": Mixer(hands_on=True, reads=_FEATURES),
+    "linear": Mixer(sends="state"),
+    "delta_rule": Mixer(sends="state", stacks=("decoder",), initializers=("xavier",)),
+    "random_features": Mixer(sends="state", reads=_FEATURES),
+    "gated_random_features": Mixer(sends="state", reads=_FEATURES, stacks=("decoder",)),
+    "favor": Mixer(sends="state", reads=_FEATURES),
     "aft_full": Mixer(weights="channels", reads=("position_rank",), check=_check_channels),
     "aft_local": Mixer(
         weights="channels", within=True, reads=("position_rank",), check=_check_channels
@@ -250,7 +249,7 @@ MIXERS = {
     "ssru": _cell(stacks=("decoder",)),
     **_states("mamba2", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
     **_states("gated_delta", check_inner_heads, *_HEADS, "state_groups", "state_conv"),
-    **_states("s4d", check_pairs, "state_size", hands_on=False),
+    **_states("s4d", check_pairs, "state_size", sends="all"),
     **_states("mamba", check_channels_with_states, "state_width", "state_size", "state_conv"),
     **_states("retention", check_retention, *_HEADS),
     **_states("rwkv7", check_width, "state_heads"),
@@ -258,7 +257,7 @@ MIXERS = {
     "bimega": _averages("encoder"),
     "mega_chunk": _averages("decoder", "block_size"),
     "bimega_chunk": _averages("encoder", "block_size"),
-    **dict.fromkeys(("elman", "lstm", "gru"), _cell(cell="forward", hands_on=True)),
+    **dict.fromkeys(("elman", "lstm", "gru"), _cell(cell="forward", sends="state")),
     **dict.fromkeys(("bielman", "bilstm", "bigru"), _BOTH_ENDS),
     "conformer": Mixer(
         weights="softmax",
@@ -281,7 +280,7 @@ CELLS = with_(MIXERS, cell="forward")
 TWO_WAY = with_(MIXERS, cell="both")
 WITHIN = with_(MIXERS, within=True)
 PLACES = tuple(word for word, mixer in MIXERS.items() if "position_rank" in mixer.reads)
-HANDED_ON = with_(MIXERS, hands_on=True)
+HANDED_ON = with_(MIXERS, sends="state")
 ALONG = with_(MIXERS, clip=True)  # axes of a clip
 ROWS = with_(MIXERS, rows=True)  # need each text in its own row
 
