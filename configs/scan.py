@@ -45,11 +45,8 @@ RECIPES: dict = {
     "repeats": {
         "positions": "none",
         "relative_positions": "xlnet",
-        "d_model": 128,
-        "num_heads": 8,
-        "num_encoder_layers": 2,
-        "num_decoder_layers": 2,
-        "layer_sharing": "none",
+        "d_model": 32,
+        "d_ff": 64,
         "tied_embeddings": "decoder",
     },
 }
@@ -111,6 +108,7 @@ def get_config(variant: str = "simple"):
             c.data.train = (f"{split}.train.tsv[!::20]",)
             c.data.validation = (f"{split}.train.tsv[::20]",)
         c.optimizer.clip_norm = None
-        c.training.steps, c.training.ema_decay = 900, 0.998
-        c.checkpoint.every_steps = c.evaluation.every_steps = 300
+        c.optimizer.weight_decay = 0.3
+        c.training.steps, c.training.ema_decay = 3000, 0.998
+        c.checkpoint.every_steps = c.evaluation.every_steps = 500
     return c
