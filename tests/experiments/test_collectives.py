@@ -159,6 +159,31 @@ def test_divided_positions_send_heads_or_keys_alone(axis, keys):
         assert sent == pytest.approx(expected.get(kind, 0), rel=0.02, abs=2000), kind
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("mesh", [MeshConfig(1, 4), MeshConfig(1, 2, ulysses=2)], ids=str)
+def test_shared_experts_are_gathered_and_positions_are_not(mesh):
+    """Where devices share parameters at rest, with and without divided positions, no all-gather
+    grows with the batch.
+    """
+    gathered = []
+    for rows in (8, 16):
+        experiment = Experiment(
+            model=ModelConfig(
+                architecture="decoder", num_decoder_layers=1, d_model=64, d_ff=128, num_heads=4,
+                feed_forward_pattern=("experts",), num_experts=4, dropout_rate=0.0,
+            ),
+            objective=ObjectiveConfig("language_model", window=32),
+            data=DataConfig(batching="pack", max_length=32, tokens_per_batch=32 * rows),
+            mesh=mesh,
+            tokenizer=TokenizerConfig(vocab_size=40),
+            evaluation=EvaluationConfig(bleu_sentences=0),
+            checkpoint=CheckpointConfig(best_by="loss"),
+        )  # fmt: skip
+        found = compile_step(experiment, jax.devices()[:4]).collectives
+        gathered.append(sum(one.sent for one in found if one.kind == "all-gather"))
+    assert gathered[1] == pytest.approx(gathered[0], rel=0.02)
+
+
 def test_predicted_times_follow_a_roofline():
     """A ring leaves a node once; in a group with one device per node, each has its own link."""
     chip = Chip(1e9, 1e6, links=Links(node=4, near=100.0, far=10.0))

@@ -189,8 +189,12 @@ class Maps(nn.Module):
         self.bias = parameter(self, "bias", zeros, shape[::2]) if self.use_bias else None
 
     def given(self) -> tuple[Array, Array | None]:
-        """Return the kernels and biases, each [X ...]."""
-        return self.kernels, self.bias
+        """Return the kernels and biases, each [X ...]: gathered where devices share them at rest.
+        A compiler would rather gather positions, for blocks of which the kernels are picked.
+        """
+        names = [None if name == "embed" else name for name in self.names]
+        bias = None if self.bias is None else laid_out(self.bias, "experts", names[1])
+        return laid_out(self.kernels, "experts", *names), bias
 
 
 def mapped(
