@@ -8,7 +8,7 @@ and its time from the same roofline model as that of a compiled program.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, fields, replace
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from transformer_jax.training.state import TrainState
 
 _BEST = 5
 _FULL = 0.9  # of a device's memory: the rest is for the allocator and libraries
+_LEVEL = 1.01  # times the least seconds, which formulas cannot tell apart
 
 
 class Found(NamedTuple):
@@ -131,6 +132,16 @@ def best(experiment: Experiment, of: Known, mesh: MeshConfig, chip: Chip) -> Fou
     """Return the least cost of a mesh with 1, 2, 4, ... repeats of its stages, or None."""
     ways = (found(one, of, mesh, chip) for one in _repeated(experiment, mesh.stage))
     return min((one for one in ways if one), key=lambda one: one.seconds, default=None)
+
+
+def ranked(every: Iterable[Found]) -> list[Found]:
+    """Return meshes by their seconds; of those that are level with the fastest, first the ones with
+    fewest axes, which wait least for one another.
+    """
+    found = sorted(every, key=lambda one: one.seconds)
+    level = [one for one in found if one.seconds <= _LEVEL * found[0].seconds]
+    level.sort(key=lambda one: sum(size > 1 for size in astuple(one.mesh)))
+    return level + found[len(level) :]
 
 
 def _repeated(experiment: Experiment, stages: int) -> Iterator[Experiment]:
@@ -269,14 +280,14 @@ def search(experiment: Experiment, devices: int, name: str = "H100 SXM") -> Iter
     """
     chip, of = GPUS[name], known(experiment)
     tried = (best(experiment, of, mesh, chip) for mesh in meshes(devices))
-    every = sorted((one for one in tried if one), key=lambda one: one.seconds)
+    every = [one for one in tried if one]
     if not every:
         raise UserError(
             f"--search={devices}: no mesh of {devices} devices divides {of.rows} rows of "
             f"{of.length} positions and this model; choose fewer devices or a larger "
             f"config.data.tokens_per_batch than {experiment.data.tokens_per_batch}"
         )
-    fit = [one for one in every if one.memory <= _FULL * chip.memory]
+    fit = ranked(one for one in every if one.memory <= _FULL * chip.memory)
     yield (
         f"{devices:,} x {name}: {len(every):,} meshes divide the experiment, {len(fit):,} of them "
         f"fit in {gigabytes(chip.memory)}; the best by formulas, nothing compiled:"
