@@ -2,7 +2,7 @@
 
     cd benchmarks/studies
     python meshes.py search dense >> meshes.jsonl  # and translation, experts: minutes each
-    python meshes.py scale 1b 1024 >> meshes.jsonl  # and 70b; 8, 64, 1024 devices
+    python meshes.py scale 1b 1024 >> meshes.jsonl  # and 70b; 8, 32, 64, 1024 devices
     python meshes.py draw meshes.jsonl --output=results/meshes
 
 `search` compiles the step of a small model on every mesh of 8 simulated devices that divides it and
@@ -107,6 +107,7 @@ def compiled(experiment: Experiment, one: mesh_search.Found, of: mesh_search.Kno
     """Return a program's bytes, seconds and collectives on a mesh that the search knows."""
     here = dataclasses.replace(
         experiment, mesh=one.mesh,
+        model=dataclasses.replace(experiment.model, stage_repeats=one.repeats),
         data=dataclasses.replace(experiment.data, rows_divisible_by=_rows(one.mesh)),
     )  # fmt: skip
     program = compile_step(here, jax.devices())
@@ -128,7 +129,7 @@ def row_of(one: mesh_search.Found, program: Any, step: Any) -> dict[str, Any]:
     """Return what formulas and a program say about a mesh."""
     sizes = {k: v for k, v in dataclasses.asdict(one.mesh).items() if v > 1}
     return {
-        "mesh": sizes, "formula_seconds": one.seconds, "idle": one.idle,
+        "mesh": sizes, "repeats": one.repeats, "formula_seconds": one.seconds, "idle": one.idle,
         "formula_computing": one.step.efficiency[0] * (1 - one.idle),
         "formula_bytes": {what: each.sent for what, each in one.sent.items()},
         "formula_memory": one.memory, "seconds": step.computing + step.near + step.far,
@@ -156,7 +157,7 @@ def one_mesh(name: str) -> None:
     """Print a line for the best mesh that fits a large model, or the one that needs least."""
     experiment = LARGE[name](DEVICES)
     of = mesh_search.known(experiment)
-    tried = [mesh_search.found(experiment, of, m, CHIP) for m in mesh_search.meshes(DEVICES)]
+    tried = [mesh_search.best(experiment, of, m, CHIP) for m in mesh_search.meshes(DEVICES)]
     every = [one for one in tried if one]
     fit = [one for one in every if one.memory <= 0.9 * CHIP.memory]
     best = mesh_search.ranked(fit)[0] if fit else min(every, key=lambda one: one.memory)

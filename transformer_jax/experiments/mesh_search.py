@@ -186,8 +186,9 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
             "context" if mesh.context > 1 else "ulysses", positions,
             turns * 2 * _rest(positions) * (own + own_experts) if mesh.stage > 1 else 0.0,
         ),
-        "parameters and gradients over fsdp": (
-            "fsdp", mesh.fsdp, 3 * _rest(mesh.fsdp) * (own + own_experts)
+        "parameters and gradients over fsdp": (  # gathered in each pass
+            "fsdp", mesh.fsdp,
+            ((passes if mesh.stage == 1 else 2) + 1) * _rest(mesh.fsdp) * (own + own_experts),
         ),
         "parameters and gradients over stage": (
             "stage", mesh.stage, 2 * _rest(mesh.stage) * (own + own_experts) / mesh.fsdp
