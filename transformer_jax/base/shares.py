@@ -122,11 +122,18 @@ def laid_out(x: jax.Array, *names: str | None) -> jax.Array:
                 "devices of context x ulysses; choose lengths that are multiples of it, such as "
                 "those of data.batching='pack' with data.max_length, or a mesh without these axes"
             )
+    return layout(*names)(x)
+
+
+def layout(*names: str | None) -> Callable[[jax.Array], jax.Array]:
+    """Return a function that lays out an array by the rules of now, for gradients, which are traced
+    when these no longer hold.
+    """
     rules = [
         (name, left(axes) if isinstance(axes, tuple) else axes)
         for name, axes in nn.get_logical_axis_rules()
     ]
-    return nn.with_logical_constraint(x, names, rules=rules)
+    return lambda x: nn.with_logical_constraint(x, names, rules=rules)
 
 
 def on_each_device(function: Callable, *arrays: jax.Array, positions: int | None = None) -> Any:

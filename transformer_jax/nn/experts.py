@@ -16,7 +16,15 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.base.arrays import Array, Bool, Float, Int, Size, at_least_float32, on_cpu
-from transformer_jax.base.shares import divides, joined, laid_out, on_each_device, parts_of, taken
+from transformer_jax.base.shares import (
+    divides,
+    joined,
+    laid_out,
+    layout,
+    on_each_device,
+    parts_of,
+    taken,
+)
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.registry import pick
 from transformer_jax.nn.expert_parallel import (
@@ -36,6 +44,8 @@ from transformer_jax.nn.roles import INWARD, LOAD, OUTWARD, PLAIN, ROUTER, Role
 # more matrices are copied, which costs a CPU more than an accelerator.
 _EACH, _CPU_EACH = 8, 4
 _SLOTS = 16  # of a block, where the number of choices is not known
+
+Place = Callable[[Array], Array]  # says how devices share an array
 
 
 class Blocks(NamedTuple):
@@ -81,28 +91,36 @@ def in_blocks(chosen: Int[Array, "C"], num_experts: int, expected: int | None = 
     return Blocks(slot, choice, jnp.minimum(expert, num_experts - 1), last[-1])
 
 
-@jax.custom_vjp
+def _as_they_are(kernels: Array) -> Array:
+    return kernels
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
 def multiplied(
-    x: Float[Array, "M Q I"], kernels: Float[Array, "X I O"], expert: Int[Array, "M"]
-) -> Float[Array, "M Q O"]:
-    """Return the product of each block and the matrix of its expert, in the dtype of x or wider."""
-    own = kernels.astype(x.dtype)[expert]
+    x: Float[Array, "M Q I"], kernels: Float[Array, "X I O"], expert: Int[Array, "M"],
+    whole: Place = _as_they_are,
+) -> Float[Array, "M Q O"]:  # fmt: skip
+    """Return the product of each block and the matrix of its expert, in the dtype of x or wider.
+
+    `whole` lays out all matrices as they are used; what it is given is kept for the gradient.
+    """
+    own = whole(kernels.astype(x.dtype))[expert]
     return _dot("mqi,mio->mqo", x, own, written(x.dtype))
 
 
-def _backward(operands, gradient):
+def _backward(whole, operands, gradient):
     x, kernels, expert = operands
     gradient = gradient.astype(x.dtype)
-    own = kernels.astype(x.dtype)[expert]
+    own = whole(kernels.astype(x.dtype))[expert]
     dx = _dot("mqo,mio->mqi", gradient, own, written(x.dtype)).astype(x.dtype)
     # A CPU takes half as long to add up products of bfloat16 over two axes as over one.
     halves = 2 if x.shape[1] % 2 == 0 else 1
     x, gradient = (a.reshape(len(a), halves, -1, a.shape[2]) for a in (x, gradient))
     each = _dot("mhqi,mhqo->mio", x, gradient, jnp.promote_types(x.dtype, jnp.float32))
-    return dx, _summed(each, expert, len(kernels)).astype(kernels.dtype), None
+    return dx, whole(_summed(each, expert, len(kernels)).astype(kernels.dtype)), None
 
 
-multiplied.defvjp(lambda *given: (multiplied(*given), given), _backward)
+multiplied.defvjp(lambda *given: (multiplied(*given), given[:3]), _backward)
 
 
 def _summed(each: Float[Array, "M I O"], expert: Int[Array, "M"], count: int) -> Array:
@@ -189,20 +207,18 @@ class Maps(nn.Module):
         self.bias = parameter(self, "bias", zeros, shape[::2]) if self.use_bias else None
 
     def given(self) -> tuple[Array, Array | None]:
-        """Return the kernels and biases, each [X ...]: gathered where devices share them at rest.
-        A compiler would rather gather positions, for blocks of which the kernels are picked.
-        """
-        names = [None if name == "embed" else name for name in self.names]
-        bias = None if self.bias is None else laid_out(self.bias, "experts", names[1])
-        return laid_out(self.kernels, "experts", *names), bias
+        """Return the kernels and biases, each [X ...]; biases are whole, as kernels are in use."""
+        last = None if self.names[1] == "embed" else self.names[1]
+        bias = None if self.bias is None else laid_out(self.bias, "experts", last)
+        return self.kernels, bias
 
 
 def mapped(
     x: Float[Array, "M Q I"], kernels: Float[Array, "X I O"], bias: Array | None,
-    expert: Int[Array, "M"], dtype: jnp.dtype,
+    expert: Int[Array, "M"], dtype: jnp.dtype, whole: Place,
 ) -> Float[Array, "M Q O"]:  # fmt: skip
     """Map blocks of positions, each by an expert."""
-    y = checkpoint_name(multiplied(x.astype(dtype), kernels, expert), PRODUCT)
+    y = checkpoint_name(multiplied(x.astype(dtype), kernels, expert, whole), PRODUCT)
     if bias is not None:  # taken by a product, whose gradient adds up in a fixed order
         of = jax.nn.one_hot(expert, len(bias), dtype=bias.dtype)
         y = at_least_float32(y) + jnp.matmul(of, bias, precision="highest")[:, None]
@@ -217,17 +233,26 @@ class _Layer(NamedTuple):
     down: tuple[Array, Array | None]
 
 
+class _Places(NamedTuple):
+    """How devices share hidden vectors, and kernels as they are used."""
+
+    hidden: Place = _as_they_are
+    inward: Place = _as_they_are
+    outward: Place = _as_they_are
+
+
 def _through(
-    activation: Activation, dtype: jnp.dtype, place: Callable[[Array], Array], layer: _Layer,
+    activation: Activation, dtype: jnp.dtype, places: _Places, layer: _Layer,
     rows: Float[Array, "M Q D"], expert: Int[Array, "M"],
 ) -> Float[Array, "M Q D"]:  # fmt: skip
     """Return the outputs of each block's expert."""
-    hidden = mapped(rows, *layer.up, expert, dtype)
+    hidden = mapped(rows, *layer.up, expert, dtype, places.inward)
     if layer.gate is None:
         hidden = activation.function(hidden)
     else:
-        hidden *= activation.function(mapped(rows, *layer.gate, expert, dtype))
-    return mapped(place(hidden), *layer.down, expert, dtype)
+        gate = mapped(rows, *layer.gate, expert, dtype, places.inward)
+        hidden *= activation.function(gate)
+    return mapped(places.hidden(hidden), *layer.down, expert, dtype, places.outward)
 
 
 def _gathered(
@@ -288,12 +313,17 @@ class Experts(nn.Module):
         layer = _Layer(*(None if one is None else one.given() for one in maps))  # type: ignore
         elsewhere = parts_of((AXIS,)) > 1 and divides(x.shape)
 
-        def place(hidden: Array) -> Array:
-            return hidden if in_part else laid_out(hidden, None, None, "act_mlp")
-
-        # A constraint in a shard_map in a vmap would name the latter's axes, which are its own.
-        in_part = elsewhere and bool(taken())
-        through = partial(_through, self.activation, self.dtype, place)
+        hidden = layout(None, None, "act_mlp")
+        if not elsewhere:
+            # Kernels are whole but for what `tensor` divides, whatever devices share at rest: a
+            # compiler would rather gather positions, for blocks of which kernels are picked.
+            kernels = layout(None, None, "mlp"), layout(None, "mlp", None)
+            places = _Places(hidden, *kernels)
+        elif taken():  # a constraint in a shard_map in a vmap would name the latter's axes
+            places = _Places()
+        else:
+            places = _Places(hidden)
+        through = partial(_through, self.activation, self.dtype, places)
 
         def of_device(x: Array, chosen: Array) -> Array:
             rows = jnp.repeat(x.reshape(-1, x.shape[-1]), chosen.shape[-1], 0)
