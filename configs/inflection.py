@@ -22,7 +22,8 @@ the lemma has 7.6 % on validation; a rule of the longest suffix 70.7, 61.8 and 3
 high, medium and low. Wu et al. train a model for each language, and report that batches must be
 large.
 
-4 + 4 layers, width 256, 7.7 M parameters. Not trained here yet: see results/notes/inflection.md.
+4 + 4 layers, width 256, 7.7 M parameters. Not trained to its end here: a smaller model has 49.1 %
+of high after 500 updates, see results/notes/inflection.md.
 """
 
 from transformer_jax.config import Experiment

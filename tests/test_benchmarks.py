@@ -547,3 +547,21 @@ def test_right_answers_among_the_most_probable():
     places = study.ranks([["a", "a ", "b"], ["c", "d"], ["e"]], ["b", "c", "x"])
     assert places == [1, 0, None]
     assert [round(share, 1) for share, _, _ in study.shares(places, 3)] == [33.3, 66.7, 66.7]
+
+
+def test_boards_of_games_as_text():
+    """What is on the squares after each move, and what is commonest there after as many."""
+    chess = pytest.importorskip("chess")
+    study = script("chess_text")
+    games = [["e4", "e5", "Nf3"], ["e4", "c5"], ["d4"]]
+    held = study.after_moves(games)
+    assert [len(one) for one in held] == [3, 2, 1]
+    white, black = 0, 6
+    assert held[0][1][[chess.E4, chess.E5]].tolist() == [white + 1, black + 1]
+    assert held[0][2][[chess.G1, chess.F3]].tolist() == [0, white + chess.KNIGHT]
+    assert [study.is_legal(board, move) for board, move in zip(
+        study.boards(games[0]), ("Nf3", "e4", "[UNK]"), strict=True
+    )] == [True, False, False]  # fmt: skip
+    plies = np.concatenate([np.arange(len(one)) for one in held])
+    said = study.commonest_by_ply(np.concatenate(held), plies, np.array([0, 9]))
+    np.testing.assert_array_equal(said, [held[0][0], held[0][2]])
