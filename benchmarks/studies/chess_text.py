@@ -7,8 +7,8 @@ next    how often the likeliest piece is the move played, and how often it is a 
         of training's games, and a random legal move
 probe   how often a linear map of the states of a layer, after each move, says what is on a square:
         one of six pieces of either side, or nothing; ridge regression on games of training, the
-        first 60 moves of those that have as many. Beside it, what is commonest on that square after
-        as many moves
+        first 60 plies of those that have as many. Beside it, what is commonest on that square after
+        as many plies
 games   the likeliest legal move, against a random player, one that looks one ply ahead, and, with
         --policy=runs/chess, a model of configs/chess.py, from four random plies, with both colours
 
@@ -36,7 +36,7 @@ from transformer_jax.evaluation.metrics import interval
 _PLIES = (10, 20, 40, 80)  # ends of the parts of a game
 _CONTENTS = 13  # of a square: nothing, or six pieces of either side
 _RIDGE = 1.0
-_PROBED = 60  # moves of a game that are probed, of games that have as many
+_PROBED = 60  # plies of a game that are probed, of games that have as many
 Game = list[str]
 
 
@@ -164,7 +164,7 @@ def probe(
         }  # fmt: skip
 
     plies = [np.concatenate([np.arange(len(held)) for held in all_]) for all_ in (known, asked)]
-    yield row("probe: commonest after as many moves", commonest_by_ply(boards_known, *plies))
+    yield row("probe: commonest after as many plies", commonest_by_ply(boards_known, *plies))
     targets = np.eye(_CONTENTS)[boards_known].reshape(len(boards_known), -1)
     states = [_states(trained, part) for part in (training, games)]
     for layer in range(states[0].shape[0]):

@@ -209,7 +209,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
         ),
         "keys and values over context": (
             "context", mesh.context,
-            keys * (_keys_sent(model, of.length, mesh.context) + 6 * (mesh.context - 1) * across),
+            keys * _keys_sent(model, of.length, mesh.context, passes)
+            + 6 * (mesh.context - 1) * keys * across,
         ),
         "heads over ulysses": (
             "ulysses", mesh.ulysses,
@@ -228,9 +229,8 @@ def exchanged(model: ModelConfig, of: Known, mesh: MeshConfig) -> dict[str, Coll
     }
 
 
-def _keys_sent(model: ModelConfig, length: int, context: int) -> float:
+def _keys_sent(model: ModelConfig, length: int, context: int, passes: int) -> float:
     """Return what a device sends for all layers over `context`, as a multiple of its own keys."""
-    passes = 3 if model.remat == "full" else 2
     total = 0.0
     for stack in ARCHITECTURES[model.architecture].stacks:
         pattern = getattr(model, f"{stack}_pattern")
