@@ -10,11 +10,11 @@ from transformer_jax.reports.systems import check, read_system
 from transformer_jax.runs.workdir import WorkDir
 
 
-def scores_tested(path: Path | str, split: str) -> set[str]:
+def scores_tested(path: Path | str, split: str, checkpoint: str = "best") -> set[str]:
     """Check the law, and return the scores of an evaluation that have a significance test."""
-    systems = [read_system(WorkDir(path), None, split) for _ in range(2)]
+    systems = [read_system(WorkDir(path), checkpoint, split) for _ in range(2)]
     check(systems, None)
-    written = json.loads((Path(path) / f"eval/{split}.best.json").read_text())["scores"]
+    written = json.loads((Path(path) / f"eval/{split}.{checkpoint}.json").read_text())["scores"]
     for result in paired_tests(systems, None, testable(systems[0]), samples=50):
         assert result.score == pytest.approx(written[result.metric]["value"], rel=1e-4, abs=1e-6)
         assert result.interval >= 0

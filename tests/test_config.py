@@ -217,6 +217,7 @@ HYBRID = MODEL_OF_SOUNDS | {
 EXPERTS = {"model.feed_forward_pattern": ("experts",)}
 NEEDS = {
     "evaluation.dynamic_rate": MODEL_OF_LINES,
+    "evaluation.stride": MODEL_OF_LINES,
     "evaluation.dynamic_decay": MODEL_OF_LINES | {"evaluation.dynamic_rate": 0.1},
     "src.sample_rate": MODEL_OF_SOUNDS,
     "src.n_fft": MODEL_OF_SOUNDS,
@@ -1147,6 +1148,10 @@ def test_the_total_size_of_a_sentences_outputs_is_limited():
          ["config.tokenizer.joint=False", "'prefix_lm'", "set it to True"]),
         ({"evaluation.dynamic_rate": 0.1},
          ["config.evaluation.dynamic_rate=0.1", "'translate' does not", "at None"]),
+        ({"evaluation.stride": 8},
+         ["config.evaluation.stride=8", "'translate' does not", "at None"]),
+        (MODEL_OF_LINES | {"evaluation.stride": 257},
+         ["config.evaluation.stride=257", "above objective.window=256", "lower it"]),
         (MODEL_OF_LINES | {"evaluation.dynamic_decay": 0.5},
          ["config.evaluation.dynamic_decay=0.5", "no effect", "set the rate"]),
         ({"objective.name": "language_model", "model.architecture": "decoder"},

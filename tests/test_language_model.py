@@ -5,6 +5,7 @@ import io
 import json
 import math
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,6 +123,25 @@ def test_eval_counts_each_character_once(run, capsys):
         "text; 45 bytes, line ends included: "
         f"{text.bits_per_byte:.4f} bits per byte"
     )
+
+
+def test_eval_scores_other_ways_beside(run, tmp_path):
+    """Overlapping windows and dynamic evaluation have every score of a text, and their tests."""
+    place = shutil.copytree(run, tmp_path / "run")
+    ways = ["evaluation.stride=2", "evaluation.dynamic_rate=0.5"]
+    options = [f"--workdir={place}", "--split=validation", *(f"--config.{way}" for way in ways)]
+    assert evaluate.main(options) == 0
+    name = ",".join(["best", *ways])
+    written = json.loads((place / f"eval/validation.{name}.json").read_text())
+    found = {score: entry["value"] for score, entry in written["scores"].items()}
+    assert scores_tested(place, "validation", name) == found.keys()
+    plain = [name for name in found if "_" not in name or name.startswith("bits")]
+    assert len(found) == 3 * len(plain) == 12
+    for name in plain:
+        for way in ("sliding_", "dynamic_"):
+            assert found[way + name] != found[name]
+            bits = found[f"{way}loss"] / found["loss"] * found["bits_per_byte"]
+            assert found[f"{way}bits_per_byte"] == pytest.approx(bits)
 
 
 @pytest.mark.parametrize(

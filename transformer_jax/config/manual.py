@@ -1523,6 +1523,10 @@ class EvaluationConfig(Section):
     episodes: int = number(100, 1, 10**6, may_change=True)
     # decide: these returns; (): ten from the lowest to the highest of training
     asked_returns: tuple[float, ...] = value((), may_change=True)
+    # A language model is also scored from windows of objective.window pieces that overlap: each
+    # ends this many pieces after the one before, and only these count, so that a piece has at least
+    # objective.window - stride pieces before it, or all there are; None: no such scores.
+    stride: int | None = number(None, 1, SIZE, may_change=True)
     # A language model is also scored while it learns from the text (dynamic evaluation:
     # arXiv:1709.07432): after each window, in order, its parameters take a step of this learning
     # rate, and go the share dynamic_decay of the way back; None: no such scores.

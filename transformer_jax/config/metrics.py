@@ -82,10 +82,11 @@ _GREATER = (
     "next_sentence_accuracy", "return", "success", "return_correlation",
     "lddt", "margin", "reward_chosen", "reward_rejected", "reward",
 )  # fmt: skip
+_LIKELIHOOD = ("loss", "perplexity", "bits_per_character", "bits_per_byte")
 _LESS = (
-    "loss", "perplexity", "bits_per_character", "bits_per_byte", "backward_loss",
-    "backward_perplexity", "pseudo_perplexity", "next_sentence_loss", "mean_squared_error", "mse",
-    "mae", "crps", "pixel_error", "frechet_distance",
+    *(f"{way}{name}" for way in ("", "sliding_", "dynamic_") for name in _LIKELIHOOD),
+    "backward_loss", "backward_perplexity", "pseudo_perplexity", "next_sentence_loss",
+    "mean_squared_error", "mse", "mae", "crps", "pixel_error", "frechet_distance",
 )  # fmt: skip
 # The same for models that do not translate.
 PREDICTION = {name: Metric(name, name in _GREATER) for name in (*_GREATER, *_LESS)}

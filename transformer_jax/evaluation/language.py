@@ -1,7 +1,7 @@
 """Evaluation of language models: loss, perplexity, bits per character and per byte."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,7 @@ from transformer_jax.decoding.text.score import (
 )
 from transformer_jax.evaluation.dynamic import dynamic_log_probs
 from transformer_jax.evaluation.run import Evaluation
+from transformer_jax.evaluation.sliding import sliding_log_probs
 from transformer_jax.evaluation.validation import text_units
 
 _More = tuple[dict[str, float], list[dict[str, Any]]]  # scores, and what rows have of them
@@ -30,8 +31,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     predicted and their log-probability (nats).
 
     Each piece counts once, including EOS if documents are lines. Windows are those of training, so
-    the first pieces of a window have less context than its last. Scores per character and per byte
-    are left out if the codec does not preserve the text.
+    the first pieces of a window have less context than its last; with `evaluation.stride` windows
+    that overlap are scored too. Scores per character and per byte are left out if the codec does
+    not preserve the text.
 
     If the objective corrupts its input, the pieces that count are those predicted in validation,
     which are always the same. The pseudo-perplexity of a masked language model masks pieces one at
@@ -47,21 +49,17 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         )
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     log_probs = validation_log_probs(trained.loaded, corpus.tgt)
-    nll = -math.fsum(map(math.fsum, log_probs))
     tokens = sum(map(len, log_probs))
-    loss = nll / tokens
-    values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    units = text_units(experiment, codec, corpus)
+    values = _losses("", log_probs, units)
     rows = [{"line": number, **_summed("", x)} for number, x in enumerate(log_probs, 1)]
     if experiment.objective.record.also is not None:
         more, of_rows = ALSO[experiment.objective.record.also](trained.loaded, corpus.tgt)
         values |= more
         rows = [row | x for row, x in zip(rows, of_rows, strict=True)]
-    if experiment.evaluation.dynamic_rate is not None:
-        more, of_rows = _dynamic(trained, corpus.tgt)
-        values |= more
-        rows = [row | x for row, x in zip(rows, of_rows, strict=True)]
-    units = text_units(experiment, codec, corpus)
-    values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
+    for prefix, learned in _otherwise(trained, corpus.tgt).items():
+        values |= _losses(prefix, learned, units)
+        rows = [row | _summed(prefix, x) for row, x in zip(rows, learned, strict=True)]
     result = {
         "split": split,
         "checkpoint": checkpoint,
@@ -77,6 +75,30 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "references": corpus.fingerprint,
     }
     return Evaluation(result, None, rows, f"{tokens:,} pieces, {result['counted']}")
+
+
+def _otherwise(trained: TrainedModel, texts: Sequence[str]) -> dict[str, list[np.ndarray]]:
+    """Return {prefix: log-probabilities by window} of the other ways to score that are asked for:
+    from overlapping windows, and by a model that learns from each window.
+    """
+    config, ways = trained.experiment.evaluation, {}
+    if config.stride is not None:
+        ways["sliding_"] = sliding_log_probs(trained.loaded, texts, config.stride)
+    if config.dynamic_rate is not None:
+        rates = config.dynamic_rate, config.dynamic_decay
+        ways["dynamic_"] = dynamic_log_probs(trained.loaded, texts, *rates)
+    return ways
+
+
+def _losses(
+    prefix: str, log_probs: Sequence[np.ndarray], units: Mapping[str, int]
+) -> dict[str, float]:
+    """Return the loss, its perplexity, and the bits for each unit of the text."""
+    nll = -math.fsum(map(math.fsum, log_probs))
+    loss = nll / sum(map(len, log_probs))
+    values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
+    return {f"{prefix}{name}": value for name, value in values.items()}
 
 
 def _summed(prefix: str, log_probs: np.ndarray) -> dict[str, Any]:
@@ -109,16 +131,6 @@ def _next_sentence(loaded: Loaded, texts: Sequence[str]) -> _More:
         "next_sentence_accuracy": 100 * float(right.mean()),
     }
     return values, [{"next_sentence_log_prob": x} for x in said.tolist()]
-
-
-def _dynamic(trained: TrainedModel, texts: Sequence[str]) -> _More:
-    """Return the scores of a model that learns from each window, and what rows have of them."""
-    config = trained.experiment.evaluation
-    assert config.dynamic_rate is not None
-    learned = dynamic_log_probs(trained.loaded, texts, config.dynamic_rate, config.dynamic_decay)
-    loss = -float(np.concatenate(learned).mean(dtype=float))
-    values = {"dynamic_loss": loss, "dynamic_perplexity": math.exp(min(loss, 700.0))}
-    return values, [_summed("dynamic_", x) for x in learned]
 
 
 # By what the record of an objective says that its scores also have.

@@ -102,10 +102,10 @@ def _both(rows: Sequence[Row]) -> list[tuple[float, float]]:
     return [(float(row["hypothesis"]), float(row["reference"])) for row in rows]
 
 
-def _per(unit: str) -> Unit:
+def _per(unit: str, prefix: str = "") -> Unit:
     """Return the bits per character or byte; these are shared out to windows by their pieces."""
     return _ratio(lambda row: (
-        -row["log_prob"] / math.log(2), row["pieces"] / row["tokens"] * row[unit]
+        -row[f"{prefix}log_prob"] / math.log(2), row["pieces"] / row["tokens"] * row[unit]
     ))  # fmt: skip
 
 
@@ -116,6 +116,11 @@ def _losses(prefix: str) -> dict[str, Unit]:
     return {f"{prefix}loss": _ratio(of), f"{prefix}perplexity": _ratio(of, _perplexity)}
 
 
+def _likelihood(prefix: str) -> dict[str, Unit]:
+    bits = {f"{prefix}bits_per_{unit}": _per(f"{unit}s", prefix) for unit in ("character", "byte")}
+    return _losses(prefix) | bits
+
+
 _MOVES = {name: _share(itemgetter(name)) for name in ("legal", "agreement")}
 _CLASSES = _MOVES | {
     "accuracy": _share(is_right),
@@ -123,9 +128,8 @@ _CLASSES = _MOVES | {
 }
 TEXTS = _MOVES | {"exact_match": _share(is_right)}
 _LANGUAGE = {
-    **_losses(""), **_losses("backward_"),
-    "pseudo_perplexity": _losses("pseudo_")["pseudo_perplexity"],
-    "bits_per_character": _per("characters"), "bits_per_byte": _per("bytes"),
+    **_likelihood(""), **_likelihood("sliding_"), **_likelihood("dynamic_"),
+    **_losses("backward_"), "pseudo_perplexity": _losses("pseudo_")["pseudo_perplexity"],
     "next_sentence_loss": _mean(lambda row: -row["next_sentence_log_prob"]),
     "next_sentence_accuracy": _share(lambda row: row["next_sentence_log_prob"] > math.log(0.5)),
 }  # fmt: skip

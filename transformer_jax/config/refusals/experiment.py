@@ -71,10 +71,18 @@ def check_experiment_reads(run: Any) -> None:
 def _check_evaluation(run: Any) -> None:
     """Reject scores that the objective does not have."""
     rate, decay = run.evaluation.dynamic_rate, run.evaluation.dynamic_decay
+    stride, window = run.evaluation.stride, run.objective.window
+    for name, value in {"dynamic_rate": rate, "stride": stride}.items():
+        check(
+            value is None or run.objective.record.likelihood,
+            f"evaluation.{name}={value}: is for models that predict each piece of a text from "
+            f"those before it, and objective.name={run.objective.name!r} does not; leave it at "
+            "None",
+        )
     check(
-        rate is None or run.objective.record.likelihood,
-        f"evaluation.dynamic_rate={rate}: is for models that predict each piece of a text from "
-        f"those before it, and objective.name={run.objective.name!r} does not; leave it at None",
+        stride is None or stride <= window,
+        f"evaluation.stride={stride}: is above objective.window={window}, so pieces would be left "
+        "out; lower it",
     )
     check(
         rate is not None or decay == 0,

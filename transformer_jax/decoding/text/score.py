@@ -145,7 +145,7 @@ def validation_log_probs(
     """Return the log-probability of each piece predicted in validation, where texts may be joined,
     masked, noised or missing spans; by window.
     """
-    return _of_items(loaded, validation_items(loaded, texts), tokens_per_batch)
+    return log_probs_of_items(loaded, validation_items(loaded, texts), tokens_per_batch)
 
 
 def backward_log_probs(
@@ -154,7 +154,7 @@ def backward_log_probs(
     """Return the log-probability of each piece given those after it, for a model that reads from
     both ends; by window.
     """
-    return _of_items(loaded, validation_items(loaded, texts), tokens_per_batch, _backward)
+    return log_probs_of_items(loaded, validation_items(loaded, texts), tokens_per_batch, _backward)
 
 
 def pseudo_log_probs(
@@ -166,7 +166,7 @@ def pseudo_log_probs(
     """
     items = validation_items(loaded, texts)
     alone = one_by_one(items, most)
-    scored = _of_items(loaded, alone, tokens_per_batch)
+    scored = log_probs_of_items(loaded, alone, tokens_per_batch)
     # An empty window begins where the next one does, and comes before it.
     window = {begin: i for i, begin in enumerate(items.src.starts.tolist())}
     parts: list[list[np.ndarray]] = [[np.zeros(0)] for _ in range(len(items))]
@@ -195,16 +195,19 @@ def log_probs_of(
     `tokens_per_batch` positions.
     """
     items = loaded.items(Ragged.from_lists(src), Ragged.from_lists(tgt))
-    return _of_items(loaded, items, tokens_per_batch)
+    return log_probs_of_items(loaded, items, tokens_per_batch)
 
 
-def _of_items(
+def log_probs_of_items(
     loaded: Loaded, items: TokenStore, tokens_per_batch: int, log_probs: Any = None
 ) -> list[np.ndarray]:
-    log_probs_of_items, compute = [np.zeros(0)] * len(items), log_probs or _log_probs
+    """Return what `log_probs` computes of a batch, by default the log-probabilities of labels, at
+    the positions of each item where something is predicted.
+    """
+    rows, compute = [np.zeros(0)] * len(items), log_probs or _log_probs
     for item, row, predicted in each_item(compute, loaded, items, tokens_per_batch):
-        log_probs_of_items[item] = row[predicted]
-    return log_probs_of_items
+        rows[item] = row[predicted]
+    return rows
 
 
 @functools.partial(jax.jit, static_argnums=0)
