@@ -63,7 +63,7 @@ def get_config(variant: str = "bytes"):
         c.data.target_language = "text"
         c.data.tokens_per_batch, c.data.num_buckets = 32 * 256, 1
         c.training.steps = 700
-        c.checkpoint.every_steps = c.evaluation.every_steps = 100
+        c.checkpoint.every_steps = c.evaluation.every_steps = 350
         c.checkpoint.best_by = "loss"
         return c
 
@@ -90,5 +90,5 @@ def get_config(variant: str = "bytes"):
         c.init.source = "runs/imdb-masked"
         c.optimizer.learning_rate = 1e-3
         c.training.steps = 400
-    c.checkpoint.every_steps = c.evaluation.every_steps = c.training.steps // 10
+    c.checkpoint.every_steps = c.evaluation.every_steps = c.training.steps // 5
     return c
