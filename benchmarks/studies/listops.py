@@ -3,11 +3,11 @@
     transformer-jax sweep --config=configs/listops.py --variants=all --workdir=DIR --evaluate=test
     python benchmarks/studies/listops.py DIR --output=results/listops
 
-A sweep with --config.seed=1 goes to another DIR, which may be given too, as a model after
-self-pre-training may be in DIR/pretrained-NAME. Writes OUTPUT.json,
-OUTPUT.svg and, to standard output, the table in Markdown. Other mixers and seeds already in
-OUTPUT.json are kept. The depth of a text is that of the deepest list on whose value its own
-depends: a 9 after MAX makes all lists beside it irrelevant. The baselines, none of which learns
+A sweep with --config.seed=1 goes to another DIR, which may be given too, as models after
+self-pre-training or without dropout may be in DIR/pretrained-NAME and DIR/NAME-no_dropout. Writes
+OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. Other mixers and seeds
+already in OUTPUT.json are kept. The depth of a text is that of the deepest list on whose value its
+own depends: a 9 after MAX makes all lists beside it irrelevant. The baselines, none of which learns
 nesting: the most common class of the training texts; the most common one for the first operator;
 and that operator applied to the digits of its own list only.
 """
@@ -156,7 +156,7 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
             for place in range(len(depths))
         ]
         if "seed" in points[0]:
-            line = "o-" if trained < 10 else "o--"  # there are ten colours
+            line = ("o-", "o--", "o:")[trained // 10 % 3]  # there are ten colours
             panel.plot(depths, means, line, markersize=4, color=f"C{trained % 10}", label=name)
             trained += 1
         else:
@@ -196,6 +196,7 @@ def main() -> None:
     arguments = parser.parse_args()
     mixers = run_path(str(CONFIG))["MIXERS"]
     mixers = [*mixers, *(f"pretrained-{name}" for name in mixers)]
+    mixers = [*mixers, *(f"{name}-no_dropout" for name in mixers)]
     found = [WorkDir(place / mixer) for place in arguments.places for mixer in mixers]
     found = [workdir for workdir in found if (workdir.eval / "test.best.jsonl").exists()]
     if not found:
