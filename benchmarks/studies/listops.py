@@ -4,7 +4,7 @@
     python benchmarks/studies/listops.py DIR --output=results/listops
 
 A sweep with --config.seed=1 goes to another DIR, which may be given too, as models after
-self-pre-training or without dropout may be in DIR/pretrained-NAME and DIR/NAME-no_dropout. Writes
+self-pre-training or without dropout may be in DIR/pretrained-NAME and DIR/no_dropout-NAME. Writes
 OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. Other mixers and seeds
 already in OUTPUT.json are kept. The depth of a text is that of the deepest list on whose value its
 own depends: a 9 after MAX makes all lists beside it irrelevant. The baselines, none of which learns
@@ -195,8 +195,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="without suffix")
     arguments = parser.parse_args()
     mixers = run_path(str(CONFIG))["MIXERS"]
+    mixers = [*mixers, *(f"no_dropout-{name}" for name in mixers)]
     mixers = [*mixers, *(f"pretrained-{name}" for name in mixers)]
-    mixers = [*mixers, *(f"{name}-no_dropout" for name in mixers)]
     found = [WorkDir(place / mixer) for place in arguments.places for mixer in mixers]
     found = [workdir for workdir in found if (workdir.eval / "test.best.jsonl").exists()]
     if not found:
