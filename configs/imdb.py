@@ -22,8 +22,8 @@ masked      the same model predicts pieces of the training reviews, of which 15 
 pretrained  subwords, from runs/imdb-masked (`--config.init.source`) with its tokenizer.
 
 The majority has 55.0 % on validation, naive Bayes of words 81.5 %, with pairs of words 84.5 %. 16
-of the 2,660 reviews are also in training. `:pretrained` has 83.9 %, and 400
-updates of `:subwords` 83.4 %, seed 0: results/notes/imdb.md.
+of the 2,660 reviews are also in training. `:pretrained` has 83.9 %, and 400 updates of `:subwords`
+have 83.4 %, seed 0: results/notes/imdb.md.
 """
 
 from transformer_jax.config import Experiment

@@ -57,9 +57,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         more, of_rows = ALSO[experiment.objective.record.also](trained.loaded, corpus.tgt)
         values |= more
         rows = [row | x for row, x in zip(rows, of_rows, strict=True)]
-    for prefix, learned in _otherwise(trained, corpus.tgt).items():
-        values |= _losses(prefix, learned, units)
-        rows = [row | _summed(prefix, x) for row, x in zip(rows, learned, strict=True)]
+    for prefix, found in _otherwise(trained, corpus.tgt).items():
+        values |= _losses(prefix, found, units)
+        rows = [row | _summed(prefix, x) for row, x in zip(rows, found, strict=True)]
     result = {
         "split": split,
         "checkpoint": checkpoint,
