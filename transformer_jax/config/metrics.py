@@ -82,9 +82,12 @@ _GREATER = (
     "next_sentence_accuracy", "return", "success", "return_correlation",
     "lddt", "margin", "reward_chosen", "reward_rejected", "reward",
 )  # fmt: skip
+# Ways to score a language model, by what precedes the names of their scores: by windows as in
+# training, and by those that `evaluation.stride` and `evaluation.dynamic_rate` ask for.
+WAYS = ("", "sliding_", "dynamic_")
 _LIKELIHOOD = ("loss", "perplexity", "bits_per_character", "bits_per_byte")
 _LESS = (
-    *(f"{way}{name}" for way in ("", "sliding_", "dynamic_") for name in _LIKELIHOOD),
+    *(f"{way}{name}" for way in WAYS for name in _LIKELIHOOD),
     "backward_loss", "backward_perplexity", "pseudo_perplexity", "next_sentence_loss",
     "mean_squared_error", "mse", "mae", "crps", "pixel_error", "frechet_distance",
 )  # fmt: skip

@@ -18,6 +18,7 @@ import numpy as np
 from transformer_jax.base.arrays import Float
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.config.choices.objectives import OBJECTIVES
+from transformer_jax.config.metrics import WAYS
 from transformer_jax.data.scripts import words_in
 from transformer_jax.evaluation.metrics import METRICS, is_right, same
 from transformer_jax.evaluation.tags import entities
@@ -128,7 +129,7 @@ _CLASSES = _MOVES | {
 }
 TEXTS = _MOVES | {"exact_match": _share(is_right)}
 _LANGUAGE = {
-    **_likelihood(""), **_likelihood("sliding_"), **_likelihood("dynamic_"),
+    **{name: unit for way in WAYS for name, unit in _likelihood(way).items()},
     **_losses("backward_"), "pseudo_perplexity": _losses("pseudo_")["pseudo_perplexity"],
     "next_sentence_loss": _mean(lambda row: -row["next_sentence_log_prob"]),
     "next_sentence_accuracy": _share(lambda row: row["next_sentence_log_prob"] > math.log(0.5)),
