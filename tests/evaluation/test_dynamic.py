@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tiny import VARIANTS, make
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ObjectiveConfig, TokenizerConfig
 from transformer_jax.data.batches.batch import Batch, Side
 from transformer_jax.data.codecs import characters
@@ -71,3 +72,9 @@ def test_a_text_read_twice_is_likelier_the_second_time(loaded, learned):
     frozen = dynamic_log_probs(loaded, TEXTS, 1e-12, 0.0)
     for got, same in zip(frozen, static, strict=True):
         np.testing.assert_allclose(got, same, atol=1e-5)
+
+
+def test_a_rate_at_which_the_model_diverges_is_refused(loaded):
+    """A score that is not a number could neither be compared nor reported."""
+    with pytest.raises(UserError, match=r"dynamic_rate=1e\+30: .* window 2 of 7; lower it"):
+        dynamic_log_probs(loaded, TEXTS, 1e30, 0.0)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.base.arrays import Array, Float
+from transformer_jax.base.errors import UserError
 from transformer_jax.data.batches.batch import Batch
 from transformer_jax.data.batches.batching import fixed_batches
 from transformer_jax.decoding.loaded import Loaded
@@ -28,6 +29,9 @@ def dynamic_log_probs(
 
     After each window the parameters move by -`rate` times the gradient of its mean loss (nats a
     piece), and by the share `decay` of the way back to where they began.
+
+    Raises:
+      UserError: if the model diverges.
     """
     items = validation_items(loaded, texts)
     longest = max(int(n) for side in items.lengths for n in side)
@@ -37,12 +41,17 @@ def dynamic_log_probs(
     # One window a batch, all of one shape, in their own order.
     batches = {int(place.pairs[0]): (shape, place)
                for shape, place in fixed_batches(items, [longest], longest, 1)}  # fmt: skip
-    for item in sorted(batches):
+    for number, item in enumerate(sorted(batches), 1):
         shape, place = batches[item]
         batch = loaded.task.examples(items, place, *shape)
         (said,), params = _step(loaded.model, params, began, batch, rate, decay)
         (weights,) = batch.targets[batch.main].weight
         rows[item] = np.asarray(said)[np.flatnonzero(weights)]
+        if not np.isfinite(rows[item]).all():
+            raise UserError(
+                f"config.evaluation.dynamic_rate={rate}: the model diverged by window {number} of "
+                f"{len(batches)}; lower it"
+            )
     return rows
 
 
