@@ -331,7 +331,8 @@ def test_rows_of_a_part_can_be_chosen(tmp_path, name, monkeypatch):
         monkeypatch.setattr(lines, "HELD", held)
         for bounds, kept in (
             (":3", rows[:3]), ("3:", rows[3:]), ("2:7", rows[2:7]), ("::4", rows[::4]),
-            ("1:9:3", rows[1:9:3]), (":", rows), ("8:100", rows[8:]),
+            ("1:9:3", rows[1:9:3]), (":", rows), ("8:100", rows[8:]), ("-3:", rows[-3:]),
+            (":-3", rows[:-3]), ("-9:-2:3", rows[-9:-2:3]),
         ):  # fmt: skip
             others = [row for row in rows if row not in kept]
             for word, wanted in ((f"[{bounds}]", kept), (f"[!{bounds}]", others)):
@@ -346,6 +347,13 @@ def test_rows_of_a_part_can_be_chosen(tmp_path, name, monkeypatch):
                 ending = ".de" if name == "lines" else ""
                 place = text_files.place(config, "train", len(wanted), source=False)
                 assert place == f"{tmp_path / name}{ending}:{number}"
+
+
+@pytest.mark.parametrize("word", ["x[::-1]", "x[: :2]", "x[!::2", "x[1:2:3:4]", "x.tsv[a:]"])
+@pytest.mark.parametrize("source", ["text", "arrays"])
+def test_rows_chosen_in_no_known_way_are_refused(tmp_path, word, source):
+    message = refusal(sources.load, corpus(tmp_path, train=(word,), source=source), "train")
+    assert message.startswith(f"config.data.train={word!r}: rows are chosen by whole numbers")
 
 
 def test_no_rows_of_documents_are_chosen(tmp_path):

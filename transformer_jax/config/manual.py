@@ -825,8 +825,8 @@ class DataConfig(Section):
     # names; generated data: only the split's own name. wavs: PART[GROUP:VALUE] is the files whose
     # group GROUP of label_pattern is VALUE, PART[GROUP:!VALUE] all others: train[speaker:!anna].
     # text, arrays: PART[FIRST:LAST:STEP] is those rows of a part, from 0 and without LAST as in
-    # Python, and PART[!FIRST:LAST:STEP] all others: train[::20] to validate, and train[!::20] to
-    # train.
+    # Python, negative ones from the end, and PART[!FIRST:LAST:STEP] all others: train[::20] to
+    # validate, and train[!::20] to train.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = value(("test",), may_change=True)

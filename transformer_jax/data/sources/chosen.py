@@ -9,7 +9,8 @@ from transformer_jax.base.errors import UserError
 from transformer_jax.data.texts import joined
 
 T = TypeVar("T")
-_PART = re.compile(r"(.+)\[(!?)(\d*):(\d*)(?::(\d+))?\]")
+_PART = re.compile(r"(.+)\[(!?)(-?\d+|):(-?\d+|)(?::(\d+))?\]")
+_WRONG = re.compile(r".+\[[^][]*:[^][]*\]?")  # no pattern of names has a colon there
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,19 @@ class Chosen:
 
     @classmethod
     def read(cls, word: str, field: str) -> "Chosen":
-        """Return what a part says; "PART[FIRST:LAST:STEP]" are rows from 0, as in Python.
+        """Return what a part says; "PART[FIRST:LAST:STEP]" are rows from 0, or if negative from the
+        end, as in Python.
 
         Raises:
-          UserError: if the step is 0; names the field.
+          UserError: if the step is 0, or the brackets say something else; names the field.
         """
         match = _PART.fullmatch(word)
         if match is None:
+            if _WRONG.fullmatch(word):
+                raise UserError(
+                    f"{field}={word!r}: rows are chosen by whole numbers, forwards, as in "
+                    "train[:1000], train[-1000:] or train[::20], and all others by train[!::20]"
+                )
             return cls(word, None, False, word)
         name, others, *bounds = match.groups()
         first, last, step = (int(bound) if bound else None for bound in bounds)
