@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -109,3 +110,17 @@ def test_training_has_them_and_validation_has_not(tmp_path, parts):
     assert "transpose: 6 texts beside 4, of which 2 have none" in describe(more)
     assert plain.identity != more.identity
     assert expected_sizes(experiment) == more.tokenizers.sizes
+
+
+@pytest.mark.parametrize(
+    ("word", "codec", "text"), [("random_smiles", "smiles", "7\tCO"), ("transpose", "notes", "60")]
+)
+def test_what_adds_nothing_is_refused(word, codec, text):
+    """A class before a molecule is none that RDKit reads; one note covers its voice's range."""
+    if word == "random_smiles":
+        pytest.importorskip("rdkit")
+    experiment = experiment_of(codec=codec, augment=(word,))
+    corpora = {"": Corpus([], [text], "", (1,)), "more": Corpus([], [text], "", (1,))}
+    message = f"augment={word!r}: adds nothing to any training text, of which the first is"
+    with pytest.raises(UserError, match=message):
+        enlarged(corpora, experiment)

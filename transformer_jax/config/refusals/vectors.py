@@ -53,8 +53,8 @@ def _check_reading(run: Any, vectors: bool) -> None:
         codecs = AUGMENTATIONS[word].codecs
         check(
             run.codecs[0] in codecs,
-            f"data.augment={data.augment}: {word!r} is for src.codec={either(codecs)}, not "
-            f"{run.codecs[0]!r}; remove it",
+            f"data.augment={data.augment}: {word!r} is for codec={either(codecs)}, and not for "
+            f"{read}; remove it",
         )
     check(
         forecasts == (run.codecs[0] == "series"),

@@ -44,8 +44,7 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
       UserError: if there are none.
     """
     tokens = {token for text in texts for token in TOKEN.findall(text)} - {*SPELLED, *symbols}
-    tokens = {token for token in tokens if token.strip()}
-    if not tokens:
+    if not any(map(str.strip, tokens)):
         raise UserError("config.data.train: all texts are empty; they have no atoms to learn")
     content = {
         "special": with_symbols(symbols, RESERVED), "lowercase": False, "words": sorted(tokens),

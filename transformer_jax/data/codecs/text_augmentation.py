@@ -94,13 +94,23 @@ def enlarged(
 ) -> tuple[dict[str, Corpus], list[str]]:
     """Return training texts by their names, with those that `data.augment` adds, each behind its
     own; and log lines.
+
+    Raises:
+      UserError: if it adds none.
     """
     found, lines = dict(corpora), []
     for word in experiment.data.augment:
         if word in ADDED:
-            for name, corpus in found.items():
-                found[name], line = _with(word, corpus, experiment)
-                lines.append(line)
+            before = found
+            larger = {name: _with(word, corpus, experiment) for name, corpus in before.items()}
+            found = {name: corpus for name, (corpus, _) in larger.items()}
+            lines += [line for _, line in larger.values()]
+            if all(len(found[name]) == len(corpus) for name, corpus in before.items()):
+                first = next(text for x in before.values() for text in x.src or x.tgt)
+                raise UserError(
+                    f"config.data.augment={word!r}: adds nothing to any training text, of which "
+                    f"the first is {first!r:.60}; leave it out, or correct the texts"
+                )
     return found, lines
 
 

@@ -74,7 +74,7 @@ def _read(model: bytes) -> tuple[list[str], dict[str, int], bool]:
         named = [*SPELLED, *symbols_of(special)]
         right = special == with_symbols(symbols_of(special), RESERVED)
         unique = len({*named, *words}) == len(named) + len(words)
-        if right and unique and all(map(str.strip, words)) and isinstance(lowercase, bool):
+        if right and unique and all(words) and isinstance(lowercase, bool):
             return [*named, *words], special, lowercase
     except (ValueError, TypeError, KeyError, RecursionError):
         pass

@@ -252,7 +252,7 @@ def _place(path: Path, number: int, header: list[str], column: Column) -> int:
         raise UserError(
             f"{path}:{number}: the header has {many} column {column.name!r}, the {column.side} "
             f"side; it has {listed(header)}; choose one with {column.remedy}, or without a header "
-            f"by its number, as in {column.side}=1"
+            "name the columns of all sides by numbers, as in source=1,target=2"
         )
     return header.index(column.name)
 
