@@ -180,6 +180,9 @@ def test_separated_values_without_a_header_have_numbered_columns(tmp_path):
     assert "has columns 1 to 2, not 3" in refusal(
         sources.load, config(tmp_path, "x.tsv", columns=("source=2", "target=3")), "train"
     )
+    assert "name the columns of all sides by numbers, as in source=1,target=2" in refusal(
+        sources.load, config(tmp_path, "x.tsv", columns=("source=2",)), "train"
+    )
 
 
 def test_line_breaks_are_spaces_between_two_sides_and_kept_in_one(tmp_path, kept):
