@@ -198,10 +198,10 @@ def test_a_split_without_pairs_is_rejected(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"train.{language}").write_text("")
     message = refusal(sources.load, corpus(tmp_path), "train")
-    assert message == "config.data.train=('train',): contains no pairs"
+    assert message == "config.data.train=('train',): contains no pairs; name other parts"
     assert (
         refusal(sources.load, corpus(tmp_path, test=()), "test")
-        == "config.data.test=(): contains no pairs"
+        == "config.data.test=(): contains no pairs; name other parts"
     )
 
 
@@ -247,7 +247,7 @@ def test_one_sided_text(tmp_path):
     (tmp_path / "c.txt").write_bytes(b"")
     for objective in (LINES, FILE):
         message = refusal(sources.load, config, "test", objective)
-        assert message == "config.data.test=('c',): contains no text"
+        assert message == "config.data.test=('c',): contains no text; name other parts"
 
 
 def test_a_language_model_of_pairs_reads_the_targets():

@@ -99,7 +99,7 @@ def load(
         tgt = src
     if objective.one_sided:
         if not any(map(len, tgt)):
-            raise UserError(f"{place}: contains no text")
+            raise UserError(f"{place}: contains no text; name other parts")
         tgt = checked(
             objective, src, tgt,
             lambda number, side: text_files.place(config, split, number, side, rows),
@@ -107,7 +107,7 @@ def load(
         # The hash of whole files has always been without their ends.
         return Corpus((), tgt, fingerprint(tgt, breaks=not whole_files), sizes)
     if not len(src):
-        raise UserError(f"{place}: contains no pairs")
+        raise UserError(f"{place}: contains no pairs; name other parts")
     tgt = checked(objective, src, tgt, lambda *line: text_files.place(config, split, *line))
     if split != "train" and not isinstance(src[0], np.ndarray):
         _mention_empty(place, src, tgt)
