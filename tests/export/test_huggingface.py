@@ -182,6 +182,8 @@ def test_scaled_frequencies_are_read_from_the_older_key():
         from_words(family, words | {"rope_scaling": scaled | {"high_freq_factor": 8.0}})
     with pytest.raises(UserError, match=r"rope_type='dynamic': only 'default' or 'linear' or"):
         from_words(family, words | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})
+    with pytest.raises(UserError, match=r"^rope_scaling='linear': must be an object with keys"):
+        from_words(family, words | {"rope_scaling": "linear"})
 
 
 def test_a_missing_window_is_the_default_one():

@@ -2,6 +2,7 @@
 of `transformers`, which hold the defaults and aliases of every family.
 """
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -30,10 +31,18 @@ def by_their_class(family, words):
     Raises:
       Exception: if their class refuses it.
     """
-    given = {k: v for k, v in words.items() if k != "lm_head"}
+    given = copy.deepcopy({k: v for k, v in words.items() if k != "lm_head"})  # it adds keys
     return CONFIG_MAPPING[family.model_type].from_dict(given).to_dict() | {
         "lm_head": words.get("lm_head", False)
     }
+
+
+def by_their_class_or_not(family, words):
+    """Return the model that config.json means to their class; None if that or ours refuses it."""
+    try:
+        return meaning(family, by_their_class(family, words))
+    except Exception:  # of several kinds
+        return None
 
 
 def small(family) -> dict:
@@ -71,6 +80,37 @@ def test_missing_and_null_keys_mean_what_they_mean_to_their_class(name):
             continue
         expected = meaning(family, theirs)
         assert meaning(family, words) == expected, (keys, words)
+
+
+LINEAR = {"type": "linear", "factor": 3.0}
+YARN = {"rope_type": "yarn", "factor": 3.0, "rope_theta": 60.0}
+LENGTH = "original_max_position_embeddings"
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if "rope_param" in str(f.words)])
+def test_older_keys_of_rotary_positions_mean_what_they_mean_to_their_class(name):
+    """Beside newer ones and alone; what their class makes of it may be what we refuse."""
+    family = FAMILIES[name]
+    whole = {k: v for k, v in small(family).items() if k != "rope_theta"}
+    bare = {k: v for k, v in whole.items() if k != "rope_parameters"}
+    seen = set()
+    for words in (whole, bare):
+        for more in (
+            {"rope_scaling": LINEAR}, {"rope_scaling": LINEAR | {"rope_type": "linear"}},
+            {"rope_scaling": LINEAR | {"rope_theta": 60.0}}, {"rope_scaling": YARN},
+            {"rope_scaling": YARN | {LENGTH: 8}},
+            {"rope_scaling": YARN | {LENGTH: 8}, LENGTH: 7}, {"rope_scaling": {"factor": 3.0}},
+            {"rope_scaling": {}}, {"rope_scaling": None}, {"rope_scaling": LINEAR, LENGTH: 7},
+        ):  # fmt: skip
+            expected = by_their_class_or_not(family, words | more)
+            assert meaning(family, words | more) == expected, more
+            seen.add(expected and expected.rope_scaling)
+    assert "none" in seen
+    assert ("linear" in seen) == ("linear" in family.supported.get("rope_scaling", ()))
+    for rope in (LINEAR, YARN, {}):
+        rope = {"full_attention": rope} if name == "gemma3" else rope
+        words = bare | {"rope_parameters": rope}
+        assert meaning(family, words) == by_their_class_or_not(family, words), rope
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -1,8 +1,9 @@
 """Families of decoders: their tables of tensor names and keys of config.json."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import ModelConfig
 from transformer_jax.config.choices.positions import SCALED_BY_LENGTH
 from transformer_jax.export.huggingface.family import Family, Fixed, Part, Word
@@ -26,23 +27,33 @@ def theta(words: Mapping[str, Any]) -> float:
     return rope.get("rope_theta", words.get("rope_theta", words.get("rotary_emb_base")))
 
 
-def _scaling(*names: str, default: Any = None) -> Callable[[Mapping[str, Any]], Any]:
-    """Return a function that finds in config.json what older versions wrote to "rope_scaling"."""
+def standard_rope(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config.json with all that it says about rotary positions in "rope_parameters", which
+    what older versions wrote to "rope_scaling" replaces, as in `transformers`.
+    """
+    rope = group(words, "rope_scaling") or group(words, "rope_parameters")
+    rope = {"rope_type": rope.get("type", "default"), **rope}
+    if rope["rope_type"] in SCALED_BY_LENGTH and words.get(_TRAINED):
+        rope[_TRAINED] = words[_TRAINED]
+    return {**words, "rope_parameters": rope}
 
-    def found(words: Mapping[str, Any]) -> Any:
-        older = words.get("rope_scaling") or {}
-        return next((older[name] for name in names if name in older), default)
 
-    return found
+def group(words: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a group of keys, which may be absent or null.
+
+    Raises:
+      UserError: if it is something else.
+    """
+    found = words.get(name)
+    if not isinstance(found, Mapping | None):
+        raise UserError(f"{name}={found!r}: must be an object with keys, or null")
+    return dict(found or {})
 
 
 def _trained_length(words: Mapping[str, Any]) -> int:
     """Return the length of training texts of a model whose config.json does not give it."""
-    rope = words.get("rope_parameters") or words.get("rope_scaling") or {}
-    scaled = rope.get("rope_type", rope.get("type")) in SCALED_BY_LENGTH
-    return (
-        rope.get(_TRAINED, words["max_position_embeddings"]) if scaled else ModelConfig.rope_length
-    )
+    scaled = words["rope_parameters"]["rope_type"] in SCALED_BY_LENGTH
+    return words["max_position_embeddings"] if scaled else ModelConfig.rope_length
 
 
 _TRAINED = "original_max_position_embeddings"
@@ -56,19 +67,16 @@ _YARN = {
 
 
 def _published(name: str, value: Any) -> tuple[str, Fixed]:
-    default, only = _scaling(name, default=value), ("rope_scaling", ("llama3",))
-    fixed = Fixed(value, written=name in _LLAMA3, default=default, only=only)
+    fixed = Fixed(value, written=name in _LLAMA3, only=("rope_scaling", ("llama3",)))
     return f"rope_parameters.{name}", fixed
 
 
 ROPE_SCALING: tuple[tuple[str, Word | Fixed], ...] = (
     ("rope_parameters.rope_type", Word(
         "rope_scaling", (("default", "none"), *((name, name) for name in _SCALED)),
-        default=_scaling("rope_type", "type", default="default"),
     )),
     ("rope_parameters.factor", Word(
-        "rope_factor", default=_scaling("factor", default=ModelConfig.rope_factor),
-        only=("rope_scaling", _SCALED),
+        "rope_factor", default=ModelConfig.rope_factor, only=("rope_scaling", _SCALED)
     )),
     (f"rope_parameters.{_TRAINED}", Word(
         "rope_length", default=_trained_length, only=("rope_scaling", SCALED_BY_LENGTH)
@@ -88,7 +96,6 @@ ROPE = (
     ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
     ("rope_parameters.rope_type", Fixed("default")),
     ("rope_parameters.partial_rotary_factor", Word("rope_fraction", default=_fraction)),
-    ("rope_scaling", Fixed(None, written=False)),
 )
 
 
@@ -206,6 +213,7 @@ LLAMA = Family(
         **DECODER, "norm": "rms_norm", "positions": "none", "relative_positions": "rope",
         "query_key_norm": "none",
     },
+    standard=standard_rope,
     whole_heads=True,
     tables=("lm_head.weight",),
 )  # fmt: skip

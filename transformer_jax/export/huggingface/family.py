@@ -75,6 +75,8 @@ class Family(NamedTuple):
     fixed: Mapping[str, Any]  # fields that have a single value in this family
     defaults: Mapping[str, Any] = {}  # values of missing keys, as in this family's config class
     aliases: Mapping[str, str] = {}  # other names of keys -> the key, which they override
+    # Of all keys: as the class reads them, with what older versions wrote in its newer place.
+    standard: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     nearly: Mapping[str, tuple[Any, ...]] = {}  # other values of those that are close enough
     predicts: tuple[str, ...] = ("tokens",)  # of the objective
     whole_heads: bool = False  # num_heads must divide d_model, although heads may have any size
@@ -229,7 +231,7 @@ def _fields(family: Family, words: Mapping[str, Any]) -> tuple[dict[str, Any], l
     """Return what a config.json says about our fields, and its errors."""
     fields: dict[str, Any] = dict(family.fixed)
     seen: dict[str, tuple[str, Any]] = {}
-    known, said = _by_key(family, words)
+    known, said = _by_key(family, family.standard(words))
     found = []
     for key, word in family.words:
         if isinstance(word, Word) and not word.read:

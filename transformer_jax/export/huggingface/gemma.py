@@ -5,7 +5,8 @@ embeddings are scaled, and from the second on, layers with a window alternate wi
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformer_jax.export.huggingface.decoders import ATTENTION, LLAMA, NO_BIASES
+from transformer_jax.config import ModelConfig
+from transformer_jax.export.huggingface.decoders import ATTENTION, LLAMA, NO_BIASES, group
 from transformer_jax.export.huggingface.family import Fixed, Part, Word
 
 _KINDS = (("sliding_attention", "local"), ("full_attention", "full"))
@@ -97,12 +98,15 @@ def _older(name: str, base: float | None = None) -> Callable[[Mapping[str, Any]]
     return lambda words: words.get(name, base)
 
 
-def _scaling(name: str, *older: str, usual: Any) -> Callable[[Mapping[str, Any]], Any]:
-    def found(words: Mapping[str, Any]) -> Any:
-        scaling = words.get("rope_scaling") or {}
-        return next((scaling[key] for key in (name, *older) if key in scaling), usual)
-
-    return found
+def _standard(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config.json with all that it says about rotary positions in "rope_parameters": what
+    older versions wrote to "rope_scaling" is about layers without a window.
+    """
+    rope = group(words, "rope_parameters")
+    kinds = {kind: group(rope, kind) for kind, _ in _KINDS}
+    named = {kind: {"rope_type": own.get("type", "default"), **own} for kind, own in kinds.items()}
+    named["full_attention"] |= group(words, "rope_scaling")
+    return {**words, "rope_parameters": named}
 
 
 _FULL, _NEAR = "rope_parameters.full_attention", "rope_parameters.sliding_attention"
@@ -119,12 +123,9 @@ GEMMA3 = GEMMA2._replace(
         )),
         (f"{_FULL}.rope_theta", Word("rope_theta", default=_older("rope_theta", 1e6))),
         (f"{_FULL}.rope_type", Word(
-            "rope_scaling", (("default", "none"), ("linear", "linear")),
-            default=_scaling("rope_type", "type", usual="default"),
+            "rope_scaling", (("default", "none"), ("linear", "linear"))
         )),
-        (f"{_FULL}.factor", Word(
-            "rope_factor", default=_scaling("factor", usual=8.0), only=_LINEAR
-        )),
+        (f"{_FULL}.factor", Word("rope_factor", default=ModelConfig.rope_factor, only=_LINEAR)),
         (f"{_NEAR}.rope_theta", Word(
             "local_rope_theta", default=_older("rope_local_base_freq", 1e4)
         )),
@@ -134,5 +135,6 @@ GEMMA3 = GEMMA2._replace(
         **_SIZES, "max_position_embeddings": 131072, "final_logit_softcapping": None,
         "attn_logit_softcapping": None, "layer_types": None, "use_bidirectional_attention": False,
     },
+    standard=_standard,
     fixed={**GEMMA2.fixed, "query_key_norm": "per_head"},
 )  # fmt: skip

@@ -9,6 +9,7 @@ from transformer_jax.export.huggingface.decoders import (
     ROPE,
     TIED,
     WINDOW,
+    standard_rope,
     theta,
     within_window,
 )
@@ -129,6 +130,7 @@ GPT_NEOX = Family(
         **DECODER, "norm": "layer_norm", "positions": "none", "relative_positions": "rope",
         "biases": _ALL,
     },
+    standard=standard_rope,
     per_head=True,
     tables=("embed_out.weight",),
     drops=("attention.bias", "attention.masked_bias"),
