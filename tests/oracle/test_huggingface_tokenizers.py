@@ -8,7 +8,7 @@ import sentencepiece
 import torch
 import transformers as T
 from oracle.families import peer
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import transformer_jax.export.huggingface.directory as hf
 from transformer_jax.api import load
@@ -220,3 +220,43 @@ def test_a_directory_without_any_of_these_files_says_so(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"\xff\xff")
     with pytest.raises(UserError, match=r"spiece.model: cannot be read as a tokenizer"):
         tokenizer_json.read(tmp_path, {"model_type": "t5"}, ROWS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"extra_special_tokens": ["<tool>"]},
+        {"additional_special_tokens": ["<tool>"]},
+        {"eos_token": "<tool>"},
+        {"eos_token": {"content": "dogs", "lstrip": True, "__type": "AddedToken"}},
+        {"added_tokens_decoder": {
+            "331": {"content": "run", "special": False, "normalized": True, "single_word": True},
+            "330": {"content": "<tool>", "special": True, "rstrip": True},
+        }},
+    ],
+)  # fmt: skip
+def test_pieces_that_only_configs_name_are_read_as_by_transformers(words, tmp_path):
+    """Although tokenizer.json lacks them; but not those for which the model has no rows."""
+    byte_level(tmp_path)
+    vocabulary, pairs = models.BPE.read_file(
+        *(str(tmp_path / n) for n in ("vocab.json", "merges.txt"))
+    )
+    tokenizer = Tokenizer(models.BPE(vocabulary, pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).unlink()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **words}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text("{}")
+    theirs = T.AutoTokenizer.from_pretrained(tmp_path)
+    named = config | {"bos_token_id": 0, "eos_token_id": 0}
+    ours = tokenizer_json.read(tmp_path, named, ROWS)
+    size = tokenizer.get_vocab_size()
+    assert ours.rows_needed == len(theirs)
+    for text in ("a <tool>  dogs run", "dogs  running<tool>"):
+        (ids,) = ours.encode([text], eos=False)
+        assert ids == theirs(text)["input_ids"] != tokenizer.encode(text).ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    assert tokenizer_json.read(tmp_path, named, size).rows_needed == size

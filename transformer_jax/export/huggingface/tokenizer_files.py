@@ -77,6 +77,43 @@ def content(directory: Path, words: Words) -> str:
     )
 
 
+def completed(content: str, words: Words, rows: int) -> str:
+    """Return the content of a tokenizer.json with the special and added pieces that configs name
+    and it lacks, as AutoTokenizer adds them; without those beyond the rows of an embedding, which
+    no model reads.
+
+    Raises:
+      ValueError: if it is not that of a tokenizer.
+    """
+    from tokenizers import AddedToken, Tokenizer
+
+    known = {piece["content"] for piece in json.loads(content).get("added_tokens") or ()}
+    more = words.get("extra_special_tokens") or words.get("additional_special_tokens") or ()
+    more = more.values() if isinstance(more, Mapping) else more
+    decoder = words.get("added_tokens_decoder") or {}
+    named = [words.get(f"{name}_token") for name in _NAMES] + [*more]
+    pieces = [decoder[number] for number in sorted(decoder, key=int)] + [
+        {**(piece if isinstance(piece, Mapping) else {"content": piece}), "special": True}
+        for piece in named if piece
+    ]  # fmt: skip
+    lacking = [piece for piece in pieces if piece["content"] not in known]
+    if not lacking:
+        return content
+    try:
+        tokenizer = Tokenizer.from_str(content)
+    except Exception as error:  # tokenizers has no exception type of its own
+        raise ValueError(str(error)) from None
+    for piece in lacking:
+        flags = {k: bool(piece.get(k)) for k in ("lstrip", "rstrip", "single_word", "special")}
+        normalized = bool(piece.get("normalized", not flags["special"]))
+        added = AddedToken(piece["content"], normalized=normalized, **flags)
+        vocabulary = tokenizer.get_vocab()
+        if added.content in vocabulary or max(vocabulary.values(), default=-1) + 1 < rows:
+            add = tokenizer.add_special_tokens if added.special else tokenizer.add_tokens
+            add([added])
+    return tokenizer.to_str()
+
+
 def merges(pieces: list[tuple[str, float]], skipped: Collection[str]) -> list[tuple[str, str]]:
     """Return pairs in the order in which SentencePiece merges them: the best score of the merged
     piece first.

@@ -235,14 +235,13 @@ def read(
       UserError: if there is no tokenizer.json, or it does not hold a tokenizer.
     """
     path = directory / "tokenizer.json"
-    try:
-        content = path.read_bytes()
-    except OSError:
-        content = tokenizer_files.content(directory, words).encode()
+    whole = not path.exists()
+    content = tokenizer_files.content(directory, words).encode() if whole else path.read_bytes()
     special = special_ids.special_ids(words, rows, architecture)
     begins = None
     try:
         text = content.decode()
+        text = text if whole else tokenizer_files.completed(text, words, rows)
         codec = Imported.of(text, special, rows)
         special |= _unknown(json.loads(text)["model"], codec)
         if architecture == "encoder":
