@@ -222,6 +222,19 @@ def test_a_directory_without_any_of_these_files_says_so(tmp_path):
         tokenizer_json.read(tmp_path, {"model_type": "t5"}, ROWS)
 
 
+def whole_byte_level(directory) -> Tokenizer:
+    """Write a tokenizer.json alone, which adds no space, and return what it holds."""
+    byte_level(directory)
+    files = [directory / name for name in ("vocab.json", "merges.txt")]
+    tokenizer = Tokenizer(models.BPE(*models.BPE.read_file(*map(str, files))))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    for file in files:
+        file.unlink()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return tokenizer
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -237,16 +250,7 @@ def test_a_directory_without_any_of_these_files_says_so(tmp_path):
 )  # fmt: skip
 def test_pieces_that_only_configs_name_are_read_as_by_transformers(words, tmp_path):
     """Although tokenizer.json lacks them; but not those for which the model has no rows."""
-    byte_level(tmp_path)
-    vocabulary, pairs = models.BPE.read_file(
-        *(str(tmp_path / n) for n in ("vocab.json", "merges.txt"))
-    )
-    tokenizer = Tokenizer(models.BPE(vocabulary, pairs))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    for name in ("vocab.json", "merges.txt"):
-        (tmp_path / name).unlink()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = whole_byte_level(tmp_path)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **words}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "config.json").write_text("{}")
@@ -260,3 +264,17 @@ def test_pieces_that_only_configs_name_are_read_as_by_transformers(words, tmp_pa
         assert ids == theirs(text)["input_ids"] != tokenizer.encode(text).ids
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
     assert tokenizer_json.read(tmp_path, named, size).rows_needed == size
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_a_setting_that_a_class_obeys_against_tokenizer_json_is_warned_of(space, tmp_path, caplog):
+    """Which is where both read differently."""
+    whole_byte_level(tmp_path)
+    config = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": space}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text("{}")
+    theirs = T.AutoTokenizer.from_pretrained(tmp_path)
+    ours = tokenizer_json.read(tmp_path, config | {"bos_token_id": 0, "eos_token_id": 0}, ROWS)
+    differ = ours.encode(["dogs run"], eos=False)[0] != theirs("dogs run")["input_ids"]
+    warned = "add_prefix_space=True of tokenizer_config.json" in caplog.text
+    assert (differ, warned) == (space, space)

@@ -6,6 +6,7 @@ such as "</s>".
 
 import copy
 import json
+import logging
 import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.codecs.wordpiece import WordPiece
 from transformer_jax.export.huggingface import special_ids, tokenizer_files
+
+log = logging.getLogger(__name__)
 
 _PAD, _BOS, _EOS, _UNK = SPELLED
 _NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces with names in Hugging Face
@@ -226,6 +229,14 @@ _BUILDERS: dict[type, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+# Keys of tokenizer_config.json that classes of tokenizers obey, whatever tokenizer.json says -> its
+# part, and the types of its steps with that setting -> the setting's name there.
+_OBEYED = {
+    "add_prefix_space": ("pre_tokenizer", {"ByteLevel": "add_prefix_space"}),
+    "do_lower_case": ("normalizer", {"BertNormalizer": "lowercase"}),
+}
+
+
 def read(
     directory: Path, words: Mapping[str, Any], rows: int, architecture: str = "decoder"
 ) -> Imported:
@@ -262,7 +273,29 @@ def read(
     if architecture == "encoder":
         _check_encoder(path, codec)
     special_ids.warn_of_others(path, codec, architecture)
+    if not whole:
+        _warn_of_settings(path, words, json.loads(text))
     return codec
+
+
+def _warn_of_settings(path: Path, words: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    for key, (part, settings) in _OBEYED.items():
+        for step in _steps(content.get(part)):
+            setting = settings.get(step["type"])
+            if setting and isinstance(said := words.get(key), bool) and said != step.get(setting):
+                log.warning(
+                    "%s: %s of its %s is %s, and is obeyed here; Hugging Face's own class may obey "
+                    "%s=%s of tokenizer_config.json, and read texts differently: correct one",
+                    path, setting, step["type"], step.get(setting), key, said,
+                )  # fmt: skip
+
+
+def _steps(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return the steps of a normalizer or pre-tokenizer, of which there may be a sequence."""
+    if part is None:
+        return []
+    nested = part.get("normalizers", part.get("pretokenizers"))
+    return [part] if nested is None else [step for one in nested for step in _steps(one)]
 
 
 def _unknown(model: Mapping[str, Any], codec: Imported) -> dict[str, int]:
