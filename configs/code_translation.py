@@ -16,7 +16,8 @@ validation copying has 19.3 and 0.2, and the translation of the nearest training
 2.4. The checkpoint is chosen by each 20th training function, which does not train; 25 of the
 validation's Java functions occur in training. `--config.data.test=test` scores the official test.
 
-4 + 4 layers, width 256, 8.6 M parameters. The whole recipe has not been run: see
+4 + 4 layers, width 192, 4.9 M parameters. Validation, scored once, seed 0: 77.7 BLEU and 60.5 %
+exact match from Java, 73.6 and 61.1 % from C#, two hours each, both at once on two cores. See
 results/notes/code_translation.md.
 """
 
@@ -29,12 +30,12 @@ def get_config(direction: str = "java-cs"):
     if direction not in ("java-cs", "cs-java"):
         raise ValueError(f"no variant {direction!r}; there are 'java-cs' and 'cs-java'")
     c = door(Experiment())
-    c.model.d_model, c.model.d_ff, c.model.num_heads = 256, 1024, 4
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 192, 768, 4
     c.model.num_encoder_layers, c.model.num_decoder_layers = 4, 4
     c.model.residual = "pre_norm"
     c.model.positions, c.model.relative_positions = "none", "rope"
     c.model.query_key_norm, c.model.initializer = "per_head", "gpt2"
-    c.model.dropout_rate = 0.3
+    c.model.dropout_rate = 0.2
     c.model.compute_dtype = "bfloat16"
 
     c.data.directory = "data/code_translation"
@@ -45,7 +46,7 @@ def get_config(direction: str = "java-cs"):
     c.data.how_to_get = "https://github.com/microsoft/CodeXGLUE, Code-Code/code-to-code-trans/data"
     c.data.max_length = 400
     c.data.tokens_per_batch = 4096
-    c.data.num_buckets = 6
+    c.data.num_buckets = 10
     c.tokenizer.vocab_size = 4000
     c.tokenizer.normalization = "identity"
     c.tokenizer.byte_fallback = True
@@ -55,8 +56,8 @@ def get_config(direction: str = "java-cs"):
     c.optimizer.schedule = "linear"
     c.optimizer.learning_rate, c.optimizer.warmup_steps = 2e-3, 300
     c.training.ema_decay = 0.999
-    c.training.steps = 6000
-    c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
+    c.training.steps = 3600
+    c.checkpoint.every_steps, c.evaluation.every_steps = 900, 900
     c.evaluation.bleu_tokenize = "none"
     c.evaluation.bleu_sentences = 200
     c.evaluation.metrics = ("BLEU",)
