@@ -13,8 +13,8 @@ BLEU is of what spaces separate (sacrebleu, tokenize=none), as CodeXGLUE counts 
 (arXiv:2102.04664). Its README reports for a Transformer from scratch, on the official test, 55.84
 BLEU and 33.0 % from Java, and 50.47 and 37.9 % from C#; for copying the source 18.54 and 0. On
 validation copying has 19.3 and 0.2, and the translation of the nearest training function 24.9 and
-2.4. The checkpoint is chosen by each 20th training function, which does not train, and validation is
-scored as the test split (`--config.data.test=test`: the official test); 25 of its Java functions
+2.4. The checkpoint is chosen by each 20th training function, which does not train, and validation
+is scored as the test split (`--config.data.test=test`: the official test); 25 of its Java functions
 occur in training.
 
 4 + 4 layers, width 192, 4.9 M parameters. Validation, scored once, seed 0: 77.7 BLEU and 60.5 %

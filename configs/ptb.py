@@ -2,7 +2,7 @@
 
     python train.py --config=configs/ptb.py:words --config.data.directory=DIR
     python train.py --config=configs/ptb.py:characters --config.data.directory=DIR
-    python eval.py --workdir=runs/ptb-words --split=validation
+    python eval.py --workdir=runs/ptb-words --split=test
 
 The directory holds train.txt and validation.txt, ptb.train.txt and ptb.valid.txt of Mikolov's
 simple-examples.tgz: 42,068 and 3,370 sentences in lower case, 10,000 types with <unk> and the end
