@@ -8,7 +8,7 @@ import sentencepiece
 import torch
 import transformers as T
 from oracle.families import peer
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import transformer_jax.export.huggingface.directory as hf
 from transformer_jax.api import load
@@ -266,15 +266,34 @@ def test_pieces_that_only_configs_name_are_read_as_by_transformers(words, tmp_pa
     assert tokenizer_json.read(tmp_path, named, size).rows_needed == size
 
 
-@pytest.mark.parametrize("space", [False, True])
-def test_a_setting_that_a_class_obeys_against_tokenizer_json_is_warned_of(space, tmp_path, caplog):
-    """Which is where both read differently."""
-    whole_byte_level(tmp_path)
-    config = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": space}
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("add_prefix_space", True, "dogs run"), ("add_prefix_space", False, "dogs run"),
+        ("do_lower_case", True, "Hund"), ("do_lower_case", False, "Hund"),
+        ("strip_accents", True, "\u00fc"), ("tokenize_chinese_chars", True, "d\u6f22"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_a_class_obeys_against_tokenizer_json_is_warned_of(
+    key, value, text, tmp_path, caplog
+):
+    """Which is where both read differently: here tokenizer.json has none of them."""
+    config = {"tokenizer_class": "GPT2Tokenizer", key: value}
+    if key == "add_prefix_space":
+        whole_byte_level(tmp_path)
+    else:
+        bert(tmp_path)
+        tokenizer = Tokenizer(models.WordPiece.from_file(str(tmp_path / "vocab.txt")))
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            lowercase=False, strip_accents=False, handle_chinese_chars=False
+        )
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.save(str(tmp_path / "tokenizer.json"))
+        usual = {"do_lower_case": False, "strip_accents": False, "tokenize_chinese_chars": False}
+        config = usual | config | {"tokenizer_class": "BertTokenizer"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "config.json").write_text("{}")
-    theirs = T.AutoTokenizer.from_pretrained(tmp_path)
+    theirs = T.AutoTokenizer.from_pretrained(tmp_path)(text, add_special_tokens=False)
     ours = tokenizer_json.read(tmp_path, config | {"bos_token_id": 0, "eos_token_id": 0}, ROWS)
-    differ = ours.encode(["dogs run"], eos=False)[0] != theirs("dogs run")["input_ids"]
-    warned = "add_prefix_space=True of tokenizer_config.json" in caplog.text
-    assert (differ, warned) == (space, space)
+    differ = ours.encode([text], eos=False)[0] != theirs["input_ids"]
+    assert (differ, f"{key}=True of tokenizer_config.json" in caplog.text) == (value, value)

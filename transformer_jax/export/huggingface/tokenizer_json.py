@@ -230,10 +230,12 @@ _BUILDERS: dict[type, Callable[[Any], Any]] = {
 
 
 # Keys of tokenizer_config.json that classes of tokenizers obey, whatever tokenizer.json says -> its
-# part, and the types of its steps with that setting -> the setting's name there.
+# part, the type of the step there that has the setting, and the setting's name.
 _OBEYED = {
-    "add_prefix_space": ("pre_tokenizer", {"ByteLevel": "add_prefix_space"}),
-    "do_lower_case": ("normalizer", {"BertNormalizer": "lowercase"}),
+    "add_prefix_space": ("pre_tokenizer", "ByteLevel", "add_prefix_space"),
+    "do_lower_case": ("normalizer", "BertNormalizer", "lowercase"),
+    "tokenize_chinese_chars": ("normalizer", "BertNormalizer", "handle_chinese_chars"),
+    "strip_accents": ("normalizer", "BertNormalizer", "strip_accents"),
 }
 
 
@@ -246,13 +248,13 @@ def read(
       UserError: if there is no tokenizer.json, or it does not hold a tokenizer.
     """
     path = directory / "tokenizer.json"
-    whole = not path.exists()
-    content = tokenizer_files.content(directory, words).encode() if whole else path.read_bytes()
+    given = path.is_file()
+    content = path.read_bytes() if given else tokenizer_files.content(directory, words).encode()
     special = special_ids.special_ids(words, rows, architecture)
     begins = None
     try:
         text = content.decode()
-        text = text if whole else tokenizer_files.completed(text, words, rows)
+        text = tokenizer_files.completed(text, words, rows) if given else text
         codec = Imported.of(text, special, rows)
         special |= _unknown(json.loads(text)["model"], codec)
         if architecture == "encoder":
@@ -273,20 +275,20 @@ def read(
     if architecture == "encoder":
         _check_encoder(path, codec)
     special_ids.warn_of_others(path, codec, architecture)
-    if not whole:
+    if given:
         _warn_of_settings(path, words, json.loads(text))
     return codec
 
 
 def _warn_of_settings(path: Path, words: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    for key, (part, settings) in _OBEYED.items():
+    for key, (part, kind, setting) in _OBEYED.items():
+        said = words.get(key)
         for step in _steps(content.get(part)):
-            setting = settings.get(step["type"])
-            if setting and isinstance(said := words.get(key), bool) and said != step.get(setting):
+            if step["type"] == kind and isinstance(said, bool) and said != step.get(setting):
                 log.warning(
                     "%s: %s of its %s is %s, and is obeyed here; Hugging Face's own class may obey "
                     "%s=%s of tokenizer_config.json, and read texts differently: correct one",
-                    path, setting, step["type"], step.get(setting), key, said,
+                    path, setting, kind, step.get(setting), key, said,
                 )  # fmt: skip
 
 
