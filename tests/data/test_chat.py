@@ -105,6 +105,55 @@ def test_what_a_template_marks_is_predicted(codec):
     assert said(codec, ids)[0] == ["b", "bb"]
 
 
+def test_marks_that_touch_are_one_and_are_predicted_as_they_are():
+    """As in templates that mark what a model says, and what ends it, apart."""
+    source = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% generation %}"
+        "{% endgeneration %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% generation %}{{ '<|im_end|>\n' }}{% endgeneration %}{% else %}"
+        "{{ m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    )
+    codec, template = codec_of("bytes"), ChatTemplate(source)
+    (ids,) = template.encode(codec, [conversation("a", "b", "ab", "bb")])
+    texts, ends = said(codec, ids)
+    (newline,) = codec.encode(["\n"], eos=False)
+    assert [text.strip() for text in texts] == ["b", "bb"]
+    assert ends == newline[-1:] * 2
+    assert template.end(codec) == Named.of(codec).ids["<|im_end|>"]
+
+
+THINKS = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if not loop.last %}"
+    "{{ m.content.split(':')[-1] }}{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if think is defined %}{{ think }}{% endif %}{% endif %}"
+)
+
+
+def test_a_prompt_follows_answers_that_the_template_changes():
+    """As those of models that think: what they thought before is left out."""
+    codec, template = codec_of("bytes"), ChatTemplate(THINKS)
+    talk = conversation("a", "c:b", "ab")
+    messages = conversation_of(talk).messages
+    shown = conversation_of(conversation("a", "b", "ab")).messages
+    assert template.prompt(codec, messages) == template.prompt(codec, shown)
+    with pytest.raises(UserError, match=r"messages\[1\]: the chat template does not write this"):
+        template.encode(codec, [conversation("a", "c:b", "ab", "c")])
+    messages[0]["content"] = "<|im_end|>"  # which could not be told from the template's own
+    with pytest.raises(UserError, match="remove the piece from the text"):
+        template.prompt(codec, messages)
+
+
+def test_options_of_a_template_reach_it():
+    codec, template = codec_of("bytes"), ChatTemplate(THINKS)
+    messages = conversation_of(conversation("a")).messages
+    plain = template.prompt(codec, messages)
+    (more,) = codec.encode(["cc"], eos=False)
+    assert template.prompt(codec, messages, options={"think": "cc"}) == plain + more
+    row = {"messages": messages, "chat_template_kwargs": {"think": "cc"}}
+    assert template.render(conversation_of(json.dumps(row)), codec, True).endswith("cc")
+
+
 def test_broken_templates_are_refused(codec, tmp_path):
     with pytest.raises(UserError, match="not a chat template of Jinja"):
         ChatTemplate("{% for m in messages %}")
@@ -143,6 +192,14 @@ WRONG = {
     r"messages\[0\]\.content": json.dumps({"messages": [{"role": "user", "content": 3}]}),
     "which are no characters": conversation("a\ufdd0b\ufdd1", "c"),
     "no message has the role 'assistant'": conversation("a"),
+    "not an object, as": json.dumps({"prompt": "a", "completion": "b", "chat_template_kwargs": 3}),
+    "has 'messages', which is no option": json.dumps(
+        {"prompt": "a", "completion": "b", "chat_template_kwargs": {"messages": []}}
+    ),
+    r"conversations\[0\]\.role: is 'me'": json.dumps(
+        {"conversations": [{"from": "me", "value": "a"}]}
+    ),
+    "output: is 3, not text": json.dumps({"instruction": "a", "output": 3}),
     "tools: is": json.dumps({"prompt": "a", "completion": "b", "tools": 3}),
 }
 
@@ -167,12 +224,19 @@ def test_forms_and_files_of_conversations_are_read_alike(tmp_path):
     messages = [{"role": "user", "content": "a\nb"}, {"role": "assistant", "content": "c"}]
     parts = [{"role": "user", "content": [{"type": "text", "text": "a\n"},
                                           {"type": "text", "text": "b"}]}, messages[1]]  # fmt: skip
+    shared = [{"from": "human", "value": "a\nb"}, {"from": "gpt", "value": "c"}]
     forms = [{"messages": messages}, {"messages": parts}, {"prompt": "a\nb", "completion": "c"},
-             {"prompt": messages[:1], "completion": messages[1:]}]  # fmt: skip
+             {"prompt": messages[:1], "completion": messages[1:]}, {"conversations": shared},
+             {"conversations": messages, "system": ""},
+             {"instruction": "a", "input": "b", "output": "c"},
+             {"instruction": "a\nb", "input": None, "output": "c"}]  # fmt: skip
     (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in forms))
     (tmp_path / "train.csv").write_text('prompt,completion\n"a\nb",c\n')
+    (tmp_path / "alpaca.csv").write_text("instruction,input,output\na,b,c\n")
     (tmp_path / "other.tsv").write_text("q\tr\na\tc\n")
     pq.write_table(pa.Table.from_pylist([{"messages": messages, "n": 1}]), tmp_path / "x.parquet")
+    pq.write_table(pa.Table.from_pylist([{"id": "1", "conversations": shared}]),
+                   tmp_path / "shared.parquet")  # fmt: skip
     (tmp_path / "saved.jsonl").write_text(json.dumps({"talk": messages}) + "\n")
     objective = ObjectiveConfig(name="chat")
 
@@ -180,14 +244,26 @@ def test_forms_and_files_of_conversations_are_read_alike(tmp_path):
         config = replace(data_config(tmp_path, **fields), train=(part,))
         return [conversation_of(x).messages for x in sources.load(config, "train", objective).tgt]
 
-    assert read("train.jsonl") == [messages] * 4
-    assert read("train.csv") == read("x.parquet") == [messages]
+    assert read("train.jsonl") == [messages] * len(forms)
+    for name in ("train.csv", "alpaca.csv", "x.parquet", "shared.parquet"):
+        assert read(name) == [messages], name
     assert read("saved.jsonl", columns=("target=talk",)) == [messages]
     (found,) = read("other.tsv", columns=("source=q", "target=r"))
     assert [m["content"] for m in found] == ["a", "c"]
     (tmp_path / "train.txt").write_text("a\n")
     with pytest.raises(UserError, match="has no columns, and conversations are rows"):
         read("train.txt")
+
+
+def test_a_system_comes_first_and_tools_and_options_are_kept():
+    first = {"role": "system", "content": "s"}
+    talk = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    for row in ({"conversations": talk}, {"instruction": "a", "output": "b"}):
+        row |= {"system": "s", "tools": [{"name": "f"}], "chat_template_kwargs": {"x": 1}}
+        messages, tools, options = conversation_of(json.dumps(row))
+        assert [first["content"], "a", "b"] == [message["content"] for message in messages]
+        assert messages[0] == first
+        assert (tools, options) == ([{"name": "f"}], {"x": 1})
 
 
 # --- the objective ------------------------------------------------------------------------------

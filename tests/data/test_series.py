@@ -156,10 +156,20 @@ def test_missing_numbers_are_rejected(config, change, words):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
+def test_rows_count_from_the_end_too(config):
+    (last,) = sources.load(dataclasses.replace(config, train=("hours[-20:]",)), "train",
+                           OBJECTIVE).tgt  # fmt: skip
+    assert np.array_equal(last, VALUES[-20:])
+
+
 def test_unsuitable_series_are_rejected(config, tmp_path):
     for part, words in (
         ("other", "there is no .*other.csv; set --config.data.directory"),
         ("hours[50:500]", "has rows 0 to 119; choose among them, as in hours.0:120."),
+        ("hours[-3:2]", "has rows 0 to 119; choose among them, as in hours.0:120."),
+        ("hours[10:100:2]", "rows of a series must follow each other, as in hours.10:100."),
+        ("hours[!10:100]", "rows of a series must follow each other, as in hours.10:100."),
+        ("hours[a:9]", "rows are chosen by whole numbers"),
     ):
         with pytest.raises(UserError, match=words):
             sources.load(dataclasses.replace(config, train=(part,)), "train", OBJECTIVE)

@@ -114,6 +114,7 @@ def test_tensors_are_named_as_in_the_file(llama):
         ("t5, gated", {"feed_forward_proj": "gated-tanh"}, "feed_forward_proj='gated-tanh'"),
         ("bert", {"is_decoder": True}, "is_decoder=True: only False"),
         ("bert, classes", {"hidden_act": "tanh"}, "hidden_act='tanh': only 'relu' or 'gelu'"),
+        ("qwen3_next", {"hidden_act": "gelu"}, "hidden_act='gelu': only 'silu'"),
         ("gpt2", {"num_attention_heads": "x"}, "num_attention_heads='x': must be a whole number"),
     ],
 )

@@ -1,11 +1,16 @@
 """Chat templates and chat models beside `transformers`: the same texts, pieces and answers."""
 
+import importlib.util
 import json
 import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from jinja2 import TemplateError
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -17,7 +22,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.codecs.chat import SOURCES, ChatTemplate
 from transformer_jax.data.codecs.imported import Imported
-from transformer_jax.data.conversations import Conversation
+from transformer_jax.data.conversations import Conversation, conversation_of
 from transformer_jax.experiments import train as runs
 from transformer_jax.runs.workdir import WorkDir
 
@@ -52,25 +57,113 @@ TEMPLATES = SOURCES | {"marked": MARKED, "folded": FOLDED, "turns": TURNS}
 WORDS = ("hello", " ", "\n", "world", "two?", " 3", "é", "<b>", "'s")
 
 
-def tokenizers():
-    """A byte-level BPE tokenizer with named pieces, of `transformers` and ours."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+def tokenizers(names=NAMED, texts_own=()):
+    """A byte-level BPE tokenizer with named pieces, of `transformers` and ours; `texts_own` are
+    those that texts may have.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=[*NAMED], show_progress=False,
+        vocab_size=400, special_tokens=[*names], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     tokenizer.train_from_iterator(["hello world two assistant user system model\n"] * 50, trainer)
+    tokenizer.add_tokens([AddedToken(x, special=False, normalized=False) for x in texts_own])
     theirs = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>",
         unk_token="<unk>",
     )  # fmt: skip
     special = {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
     return theirs, Imported.of(tokenizer.to_str(), special, tokenizer.get_vocab_size())
+
+
+# Pieces that models write themselves, around thoughts and calls: texts may have them.
+OWN = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather", "description": 'The "weather" & <é>',
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}  # fmt: skip
+CALL = {
+    "id": "call00001", "type": "function",
+    "function": {"name": "weather", "arguments": {"city": "Zürich"}},
+}  # fmt: skip
+
+
+def user(text, **others):
+    return {"role": "user", "content": text, **others}
+
+
+def assistant(text, **others):
+    return {"role": "assistant", "content": text, **others}
+
+
+SYSTEM, RAIN = {"role": "system", "content": " Be \n"}, {"role": "tool", "content": "rain"}
+TALKS = {  # by what is particular; thoughts under each name that datasets have for them
+    "one": [user("<b>&'\"</b>"), assistant("{{ x }} {% y %}")],
+    "system": [SYSTEM, user("Hi"), assistant("Hello."), user("more"), assistant("two\n\nlines")],
+    "empty": [user(""), assistant("")],
+    "thoughts in the text": [user("Hi"), assistant("<think>\nhm\n</think>\n\nHello.")],
+    "reasoning_content": [user("Hi"), assistant("Hello.", reasoning_content="hm")],
+    "thinking": [user("Hi"), assistant("Hello.", thinking="hm"), user("a"), assistant("b")],
+    "reasoning": [user("Hi"), assistant("Hello."), user("a"), assistant("b", reasoning="hm")],
+    "tools": [SYSTEM, user("Weather?"), assistant("It rains.")],
+    "call": [user("Weather?"), assistant("", tool_calls=[CALL]),
+             RAIN | {"tool_call_id": "call00001", "name": "weather"}, assistant("Wet.")],
+}  # fmt: skip
+
+
+def public_templates():
+    """Return the chat templates of public models that come with TRL, by their names."""
+    (place,) = importlib.util.find_spec("trl").submodule_search_locations
+    return {x.stem: x.read_text() for x in (Path(place) / "chat_templates").glob("*.jinja")}
+
+
+@pytest.mark.parametrize("label", TALKS)
+def test_public_templates_write_prompt_and_mark_alike(label):
+    """Those of Llama, Qwen, Gemma, Phi, DeepSeek, Cohere, gpt-oss, GLM and others, and what TRL
+    marks in them.
+    """
+    talk, tools = TALKS[label], [WEATHER] if label in ("tools", "call") else None
+    rendered = marked = 0
+    for name, source in public_templates().items():
+        names = re.findall(r"<\|\w+\|?>|<\w+\|>|<｜[^>]{1,30}｜>|<(?:start|end)_of_turn>", source)
+        own = [piece for piece in OWN if piece in source]
+        theirs, codec = tokenizers(("<pad>", "<s>", "</s>", "<unk>", *sorted({*names})), own)
+        theirs.chat_template, ours = source, ChatTemplate(source)
+        whole = conversation_of(json.dumps({"messages": talk, "tools": tools}))
+        try:
+            text = theirs.apply_chat_template(talk, tools=tools, tokenize=False)
+        except (TemplateError, TypeError):  # of a model that has no such messages
+            with pytest.raises(UserError):
+                ours.render(whole, codec)
+            continue
+        rendered += 1
+        assert ours.render(whole, codec) == text, name
+        for end, message in enumerate(talk):
+            if message["role"] in ("user", "tool"):
+                some = whole._replace(messages=whole.messages[: end + 1])
+                asked = theirs.apply_chat_template(
+                    talk[: end + 1], tools=tools, add_generation_prompt=True, return_dict=True
+                )
+                assert ours.prompt(codec, *some) == asked["input_ids"], name
+        if re.search(r"{%-?\s*generation", source):
+            marked += 1
+            (ids,) = ours.encode(codec, [json.dumps({"messages": talk, "tools": tools})])
+            found = theirs.apply_chat_template(
+                talk, tools=tools, return_dict=True, return_assistant_tokens_mask=True
+            )
+            assert [~i if i < 0 else i for i in ids] == found["input_ids"][: len(ids)], name
+            said = [mask == 1 for mask in found["assistant_masks"]]
+            assert [i < 0 for i in ids] == said[: len(ids)], name
+            assert not any(said[len(ids) :]), name
+    assert min(rendered / 2, marked) > 20
 
 
 def conversations(count=200):

@@ -55,7 +55,7 @@ def chatter() -> TrainedModel:
     experiment = dataclasses.replace(trained.experiment, objective=objective)
     template = ChatTemplate(
         "{% for m in messages %}{{ m.role[0] + m.content + eos_token }}{% endfor %}"
-        "{% if add_generation_prompt %}a{% endif %}"
+        "{% if add_generation_prompt %}a{% if think is defined %}{{ think }}{% endif %}{% endif %}"
     )
     tokenizers = TokenizerPair(CODEC, CODEC, template)
     return TrainedModel(experiment, model, trained.params, tokenizers, [3])

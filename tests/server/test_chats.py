@@ -5,7 +5,8 @@ from decoding.test_generate import CODEC
 from server.conftest import chatter, writer
 from server.test_openai import events
 
-from transformer_jax.cli.chat import Chat
+from transformer_jax.base.errors import UserError
+from transformer_jax.cli.chat import Chat, main
 
 TALK = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
         {"role": "user", "content": "de"}]  # fmt: skip
@@ -80,7 +81,8 @@ def test_parts_of_contents_and_developers_are_understood(chatting):
 WRONG = {
     "messages": [
         {"messages": []}, {"messages": [{"role": "me", "content": "a"}]},
-        {"messages": [{"role": "user"}]}, {"messages": [{"role": "user", "content": "a" * 30}]},
+        {"messages": [{"role": "user"}]}, {"chat_template_kwargs": {"tools": []}},
+        {"messages": [{"role": "user", "content": "a" * 30}]},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
     ],
     "tools": [{"tools": [{"type": "function"}]}],
@@ -116,6 +118,19 @@ def test_tokens_of_conversations(chatting):
     found = chatting.post("/tokenize", json=body).json()
     assert "".join(found["token_strs"]) == "uab</s>ac</s>ude</s>a"
     assert chatting.post("/tokenize", json={"messages": 3}).json()["error"]["param"] == "messages"
+
+
+def test_options_of_the_template_reach_it(chatting):
+    options = {"chat_template_kwargs": {"think": "de"}}
+    found = chatting.post("/tokenize", json={"messages": TALK[2:], "return_token_strs": True} |
+                          options).json()  # fmt: skip
+    assert "".join(found["token_strs"]) == "ude</s>ade"
+    (answer,) = asked(chatting, messages=TALK[2:], **options).json()["choices"]
+    assert answer["message"]["content"] == chatter().chat(TALK[2:], 7, **options)
+    assert answer != asked(chatting, messages=TALK[2:]).json()["choices"][0]
+    for wrong, words in (("{", "not JSON"), ("3", "not an object"), ('{"tools": 1}', "no option")):
+        with pytest.raises(UserError, match=f"--chat-template-kwargs: .*{words}"):
+            main(["--workdir=none", f"--chat-template-kwargs={wrong}"])
 
 
 def test_the_page_knows_chat_models(chatting):

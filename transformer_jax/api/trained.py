@@ -161,19 +161,20 @@ class TrainedModel(Reading):
         decoding: DecodingConfig | None = None,
         *,
         tools: Sequence[Any] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> str:
         """Return the answer to the messages of a conversation, each with a "role" and a "content".
         It ends where the chat template ends one, or after `max_tokens` pieces; None means 256.
-        `tools` are for templates that write them; other arguments are those of `generate`.
+        `tools` are for templates that write them, and `chat_template_kwargs` the template's own
+        options, such as Qwen 3's `enable_thinking`; other arguments are those of `generate`.
 
         Raises:
           UserError: if the messages are malformed, too long, or the model has no chat template.
         """
         generator = self.chat_generator(self._decoding(decoding, fields))
-        (texts,) = generator.generate(
-            self.params, [generator.reader.asked(messages, tools)], max_tokens
-        )
+        read = generator.reader.asked(messages, tools, chat_template_kwargs)
+        (texts,) = generator.generate(self.params, [read], max_tokens)
         return texts[0].text
 
     def generate(

@@ -1,13 +1,16 @@
 """transformer-jax chat --workdir=DIR [--system=TEXT]"""
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from transformer_jax.base.errors import UserError
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.generate import add_sampling, sampling_of
 from transformer_jax.cli.model import adjusted, load_adjusted, prepare_process
 from transformer_jax.config.choices.searches import GREEDY, ONE, check_search
+from transformer_jax.data.conversations import options_of
 from transformer_jax.runs.workdir import WorkDir
 
 _NEW = "/new"
@@ -29,10 +32,13 @@ def main(argv: Sequence[str]) -> int:
     add("--workdir", required=True, action="append", help=WORKDIRS)
     add("--checkpoint", help=CHECKPOINTS)
     add("--system", metavar="TEXT", help="a message that every conversation begins with")
+    add("--chat-template-kwargs", metavar="JSON",
+        help='options of the chat template, as {"enable_thinking": false}')  # fmt: skip
     add("--max-tokens", type=int, metavar="N", help="at most N pieces in an answer; default: 256")
     add("--sample", action="store_true", help="random answers")
     add_sampling(parser, several=False)
     arguments, overrides = parser.read(argv)
+    kwargs = _options(arguments.chat_template_kwargs)
     greedy = [(f"decoding.{name}", str(value)) for name, value in (ONE | GREEDY).items()]
     options = [*greedy, *overrides, *sampling_of(arguments)]
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), options)
@@ -40,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
     prepare_process()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_adjusted(arguments.workdir, checkpoint, experiment)
-    chat = Chat(trained, trained.chat_generator(experiment.decoding), arguments.system)
+    generator = trained.chat_generator(experiment.decoding)
+    chat = Chat(trained, generator, arguments.system, kwargs)
     for line in _lines():
         if line.strip() == _NEW:
             chat.begin()
@@ -56,9 +63,12 @@ def main(argv: Sequence[str]) -> int:
 class Chat:
     """A conversation with a model."""
 
-    def __init__(self, trained: Any, generator: Any, system: str | None) -> None:
+    def __init__(
+        self, trained: Any, generator: Any, system: str | None, options: Any = None
+    ) -> None:
         self._trained, self._generator = trained, generator
         self._first = [] if system is None else [{"role": "system", "content": system}]
+        self._options = options  # of the chat template
         self._number = 0  # of answers, on which samples depend
         self.begin()
 
@@ -70,17 +80,32 @@ class Chat:
         """Yield the answer to a message, in parts."""
         self.messages.append({"role": "user", "content": text})
         self._number += 1
-        read = self._generator.reader.asked([*self._first, *self.messages])
+        read = self._read()
         window = self._trained.experiment.objective.window
         while len(read) > window and len(self.messages) > 1:
             self.messages = self.messages[2:]  # a question and its answer
-            read = self._generator.reader.asked([*self._first, *self.messages])
+            read = self._read()
         parts = self._generator.stream(self._trained.params, read, max_tokens, self._number)
         said = []
         for part in parts:
             said.append(part)
             yield part
         self.messages.append({"role": "assistant", "content": "".join(said)})
+
+    def _read(self) -> list[int]:
+        messages = [*self._first, *self.messages]
+        return self._generator.reader.asked(messages, options=self._options)
+
+
+def _options(text: str | None) -> Any:
+    """Return options of a chat template, which are written as JSON."""
+    try:
+        options = None if text is None else json.loads(text)
+    except ValueError:
+        raise UserError(
+            f'--chat-template-kwargs: is {text!r:.40}, not JSON as {{"enable_thinking": false}}'
+        ) from None
+    return options_of(options, "--chat-template-kwargs")
 
 
 def _lines() -> Iterator[str]:

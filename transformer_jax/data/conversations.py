@@ -8,25 +8,36 @@ from transformer_jax.base.errors import UserError
 
 # Noncharacters, which templates are marked with.
 MARKS = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
-ROLES = "system", "user", "assistant", "tool"
+ROLES = "system", "developer", "user", "assistant", "tool"
+_SHARED = {  # ShareGPT's name of who speaks: the role
+    "human": "user", "gpt": "assistant", "observation": "tool", **{role: role for role in ROLES},
+}  # fmt: skip
 _FORMS = (
-    '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]} '
-    'or {"prompt": "...", "completion": "..."}'
+    '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}, '
+    '{"prompt": "...", "completion": "..."}, {"conversations": [{"from": "human", "value": "..."}, '
+    '{"from": "gpt", "value": "..."}]} or {"instruction": "...", "input": "", "output": "..."}'
 )
 Message = dict[str, Any]
+# What a template gets besides its options.
+_ITS_OWN = "messages", "tools", "documents", "add_generation_prompt"
 
 
 class Conversation(NamedTuple):
-    """Messages in their order, each with a "role" and a "content", and the tools on offer."""
+    """Messages in their order, each with a "role" and a "content", the tools on offer, and options
+    of the chat template, such as Qwen 3's "enable_thinking".
+    """
 
     messages: list[Message]
     tools: list[Any] | None = None
+    options: Mapping[str, Any] | None = None
 
 
 def conversation_of(text: str) -> Conversation:
     """Return the conversation that a JSON text holds: a list of messages; an object with
-    "messages" and perhaps "tools"; or one with "prompt" and "completion", each a text or a list of
-    messages.
+    "messages"; one with "prompt" and "completion", each a text or a list of messages; ShareGPT's
+    "conversations", with "from" and "value"; or Alpaca's "instruction", "input", which is a line
+    below it, and "output". The last two may have "system". Each may have "tools" and
+    "chat_template_kwargs", the template's options, as in TRL.
 
     Raises:
       UserError: if it holds none; says what is wrong.
@@ -39,25 +50,42 @@ def conversation_of(text: str) -> Conversation:
         return Conversation(messages_of(row))
     if not isinstance(row, Mapping):
         raise UserError(f"is {row!r:.40}, no conversation; write {_FORMS}")
+    messages = _messages_in(row)
+    if messages is None:
+        raise UserError(f"has {', '.join(map(repr, row)) or 'nothing'}; write {_FORMS}")
+    return Conversation(
+        messages, _tools(row.get("tools")), options_of(row.get("chat_template_kwargs"))
+    )
+
+
+def _messages_in(row: Mapping[str, Any]) -> list[Message] | None:
+    """Return the messages of a row, in the form that it has; None if it has none of these."""
     if "messages" in row:
-        return Conversation(messages_of(row["messages"]), _tools(row.get("tools")))
-    if "prompt" in row and "completion" in row:
+        return messages_of(row["messages"])
+    if {"prompt", "completion"} <= row.keys():
         before = spoken(row["prompt"], "user", "prompt")
-        return Conversation(
-            [*before, *spoken(row["completion"], "assistant", "completion")],
-            _tools(row.get("tools")),
-        )
-    raise UserError(f"has {', '.join(map(repr, row)) or 'nothing'}; write {_FORMS}")
+        return [*before, *spoken(row["completion"], "assistant", "completion")]
+    first = spoken(row["system"], "system", "system") if row.get("system") else []
+    if "conversations" in row:
+        return [*first, *messages_of(row["conversations"], "conversations")]
+    if {"instruction", "output"} <= row.keys():
+        words = row["instruction"], row.get("input") or "", row["output"]
+        for name, word in zip(("instruction", "input", "output"), words, strict=True):
+            if not isinstance(word, str):
+                raise UserError(f"{name}: is {word!r:.40}, not text")
+        asked = "\n".join(filter(None, words[:2]))
+        return [*first, *spoken(asked, "user", ""), *spoken(words[2], "assistant", "")]
+    return None
 
 
 def asked_in(text: str, number: int = -1) -> tuple[Conversation, str]:
     """Return the messages before an answer of the conversation that a JSON text holds, and the
     answer; `number` counts answers from 0, the last is -1.
     """
-    messages, tools = conversation_of(text)
+    messages, tools, options = conversation_of(text)
     answers = [place for place, one in enumerate(messages) if one["role"] == "assistant"]
     place = answers[number]
-    return Conversation(messages[:place], tools), messages[place]["content"]
+    return Conversation(messages[:place], tools, options), messages[place]["content"]
 
 
 def spoken(value: Any, role: str, name: str) -> list[Message]:
@@ -83,6 +111,11 @@ def messages_of(value: Any, name: str = "messages") -> list[Message]:
 
 
 def _message(value: Any, name: str) -> Message:
+    if isinstance(value, Mapping) and {"from", "value"} <= value.keys():
+        others = {key: one for key, one in value.items() if key not in ("from", "value")}
+        role = value["from"]
+        role = _SHARED.get(role, role) if isinstance(role, str) else role
+        value = {"role": role, "content": value["value"], **others}
     if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
         raise UserError(
             f'{name}: is {value!r:.60}, no message; write {{"role": "user", "content": "..."}}'
@@ -111,6 +144,20 @@ def _tools(value: Any) -> list[Any] | None:
     if value is None or isinstance(value, list):
         return value or None
     raise UserError(f"tools: is {value!r:.40}, not a list")
+
+
+def options_of(value: Any, name: str = "chat_template_kwargs") -> Mapping[str, Any] | None:
+    """Return options of a chat template.
+
+    Raises:
+      UserError: if they are no object, or name what a template gets anyway.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise UserError(f'{name}: is {value!r:.40}, not an object, as {{"enable_thinking": false}}')
+    for option in value or ():
+        if option in _ITS_OWN:
+            raise UserError(f"{name}: has {option!r}, which is no option of a template; remove it")
+    return value or None
 
 
 def check_conversations(texts: Sequence[str], place: Callable[[int], str]) -> None:

@@ -63,7 +63,7 @@ def _by_model(place: str) -> tuple[Judge, dict[str, str]]:
         return rewards(
             loaded,
             [
-                Conversation([*talk.messages, {"role": "assistant", "content": text}], talk.tools)
+                talk._replace(messages=[*talk.messages, {"role": "assistant", "content": text}])
                 for talk, text in zip(talks, said, strict=True)
             ],
         )
@@ -86,6 +86,6 @@ def earned(
     the last ones of conversations, JSON texts.
     """
     talks, wanted = zip(*map(asked_in, texts), strict=True)
-    read = [generator.reader.asked(talk.messages, talk.tools) for talk in talks]
+    read = [generator.reader.asked(*talk) for talk in talks]
     said = [texts[0].text for texts in generator.generate(params, read, most)]
     return judge(talks, said, wanted)

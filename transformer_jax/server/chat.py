@@ -58,6 +58,7 @@ class Conversation(Struct, forbid_unknown_fields=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=-1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None  # as in other engines
     # What says nothing about the text.
     store: bool | None = None
     metadata: dict[str, Any] | None = None
@@ -109,16 +110,14 @@ async def completions(service: Service, request: Request) -> Response:
     with refused():
         service.worker.check(asked.n or 1)
     number = 1 if asked.seed is not None else service.numbers(1)
-    prompt = _prompt(model, asked, conversation.messages, number)
+    prompt = _prompt(model, asked, conversation, number)
     return await answered(service, request, model, asked, [prompt], CHAT)
 
 
-def _prompt(
-    model: Served, asked: Completion, messages: list[dict[str, Any]], number: int
-) -> Prompt:
+def _prompt(model: Served, asked: Completion, conversation: Conversation, number: int) -> Prompt:
     n = asked.n or 1
     generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
-    ids = prompt_of(generator, messages)
+    ids = prompt_of(generator, conversation.messages, conversation.chat_template_kwargs)
     try:
         asking, read_ids = model.prompting(generator, ids, asked.max_tokens, n, number)
     except UserError as error:
@@ -126,23 +125,18 @@ def _prompt(
     return Prompt(generator, asking, read_ids, "", asked.stops())
 
 
-def prompt_of(generator: Generator, messages: Any) -> list[int]:
-    """Return the pieces that an answer to messages follows.
+def prompt_of(
+    generator: Generator, messages: Any, options: dict[str, Any] | None = None
+) -> list[int]:
+    """Return the pieces that an answer to messages follows; `options` are the chat template's.
 
     Raises:
       Refusal: if the messages are malformed, or the chat template refuses them.
     """
     try:
-        spoken = [*map(_spoken, messages)] if isinstance(messages, list) else messages
-        return generator.reader.asked(spoken)
+        return generator.reader.asked(messages, options=options)
     except UserError as error:
         raise Refusal(400, str(error), param="messages", code="invalid_value") from None
-
-
-def _spoken(message: Any) -> Any:
-    """Return a message with the role that templates know a developer's by."""
-    developer = isinstance(message, dict) and message.get("role") == "developer"
-    return message | {"role": "system"} if developer else message
 
 
 def _choice(index: int, text: str, finish: str | None, row: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Tokenize(Struct, kw_only=True):
 
     prompt: str | None = None
     messages: Any = None
+    chat_template_kwargs: dict[str, Any] | None = None
     model: str | None = None
     add_special_tokens: bool | None = True  # what documents begin with
     return_token_strs: bool | None = False
@@ -41,7 +42,7 @@ async def tokenize(service: Service, request: Request) -> Response:
     if asked.messages is not None:
         if not model.chats:
             raise no_template()
-        ids = prompt_of(model.generator({}, 1), asked.messages)
+        ids = prompt_of(model.generator({}, 1), asked.messages, asked.chat_template_kwargs)
         return _counted(model, codec, ids, asked)
     if asked.prompt is None:
         raise Refusal(400, "prompt: is missing; give a text", None, "prompt",

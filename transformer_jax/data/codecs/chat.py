@@ -1,14 +1,14 @@
 """Chat templates: how a conversation becomes one text, and its pieces.
 
 A template is Jinja's, in the form of Hugging Face `transformers`: it gets `messages`, `tools`,
-`add_generation_prompt`, `bos_token` and `eos_token`, and may mark what the assistant says with
-`{% generation %}`. Templates of others run in Jinja's sandbox.
+`add_generation_prompt`, `bos_token`, `eos_token` and its own options, and may mark what the
+assistant says with `{% generation %}`. Templates of others run in Jinja's sandbox.
 """
 
 import datetime as dt
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from transformer_jax.base.errors import UserError
 from transformer_jax.config.choices.chat import CHAT_TEMPLATES
-from transformer_jax.data.codecs.chat_pieces import Named, Rendered, encoded, to_end
+from transformer_jax.data.codecs.chat_pieces import (
+    Named,
+    Rendered,
+    encoded,
+    last_named,
+    marked_to_end,
+    to_end,
+)
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, Codec, hashed
 from transformer_jax.data.conversations import (
     MARKS,
@@ -53,6 +60,7 @@ SOURCES = {
 # Around what a template marks, and around a content's number.
 _BEGIN, _END, _OPEN, _CLOSE = MARKS
 _HELD = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
+_THOUGHTS = "reasoning_content", "thinking", "reasoning"  # the names that datasets have for them
 _PROBE = Conversation([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
 
 
@@ -77,6 +85,7 @@ class ChatTemplate:
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self._pieces: tuple[Codec, Named] | None = None  # the last codec's
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -150,14 +159,26 @@ class ChatTemplate:
         tokens = {f"{name}_token": _spelled(codec, name) for name in ("bos", "eos", "pad", "unk")}
         try:
             return self._template.render(
-                messages=conversation.messages, tools=conversation.tools, documents=None,
-                add_generation_prompt=begin_answer,
-                **{name: text for name, text in tokens.items() if text},
+                messages=[self._known(message) for message in conversation.messages],
+                tools=conversation.tools, documents=None, add_generation_prompt=begin_answer,
+                **{name: text for name, text in tokens.items() if text}
+                | dict(conversation.options or {}),
             )  # fmt: skip
         except UserError as error:
             raise UserError(f"the chat template refuses the conversation: {error}") from None
         except (TemplateError, TypeError, LookupError, AttributeError) as error:
             raise UserError(f"the chat template fails: {error}") from None
+
+    def _known(self, message: Message) -> Message:
+        """Return a message with the names that templates know: of its thoughts, as in
+        `transformers`, and of a developer, who is the system in most.
+        """
+        thoughts = [message[name] for name in _THOUGHTS if message.get(name) is not None]
+        if thoughts:
+            message = {"thinking": thoughts[0], **message, "reasoning_content": thoughts[0]}
+        if message["role"] == "developer" and "developer" not in self.source:
+            message = {**message, "role": "system"}
+        return message
 
     def rendered(self, conversation: Conversation, codec: Codec) -> Rendered:
         """Return a conversation as text, with what is predicted of it: what the template marks, or
@@ -166,15 +187,21 @@ class ChatTemplate:
         Raises:
           UserError: if the template refuses it, or writes answers that no prompt leads to.
         """
-        return self._rendered(conversation, codec, self._marked(conversation, codec))
-
-    def _rendered(self, conversation: Conversation, codec: Codec, marked: str) -> Rendered:
-        text, named = _unmarked(marked), Named.of(codec)
+        marked = self._marked(conversation, codec)
+        text, named = _unmarked(marked), self._named(codec)
         spans: Iterable[tuple[int, int]] = self._answers(conversation, codec, text, named)
         if _BEGIN in marked:
-            spans = [to_end(text, *span, named) for span in _marked_spans(marked)]
+            spans = [marked_to_end(text, *span, named) for span in _marked_spans(marked)]
         answers = [(begin, end) for begin, end in spans if begin < end]
         return Rendered(text, answers, self._contents(conversation, codec, text, named))
+
+    def _named(self, codec: Codec) -> Named:
+        """Return the named pieces of a codec, with what ends answers among those of control."""
+        if self._pieces is None or self._pieces[0] is not codec:
+            named = Named.of(codec)
+            ends = last_named(self.render(_PROBE, codec), named.pattern)
+            self._pieces = codec, named.with_control(ends)
+        return self._pieces[1]
 
     def _answers(
         self, conversation: Conversation, codec: Codec, text: str, named: Named
@@ -182,13 +209,14 @@ class ChatTemplate:
         """Yield where answers are: behind their prompts, or, where a template writes the last one
         in another way than those before it, as thoughts in some, where their contents are.
         """
-        messages, tools = conversation
+        messages = conversation.messages
         spans: list[tuple[int, int]] | None = None
         for place, message in enumerate(messages):
             if message["role"] != "assistant" or not place:
                 continue
-            before = self.render(Conversation(messages[:place], tools), codec, begin_answer=True)
-            whole = self.render(Conversation(messages[: place + 1], tools), codec)
+            some = [conversation._replace(messages=messages[:end]) for end in (place, place + 1)]
+            before = self.render(some[0], codec, begin_answer=True)
+            whole = self.render(some[1], codec)
             if text.startswith(before) and text.startswith(whole):
                 yield to_end(text, len(before), len(whole), named)
                 continue
@@ -200,22 +228,22 @@ class ChatTemplate:
                     "{% endgeneration %}"
                 )
             begin, end = spans[place]
-            match = named.pattern.search(text, end)
+            match = named.control.search(text, end)
             following = [x for x, _ in spans if x > end]
             near = match is not None and match.start() < min(following, default=len(text))
             yield begin, match.end() if match is not None and near else end
 
     def _places(
-        self, conversation: Conversation, codec: Codec, text: str
+        self, conversation: Conversation, codec: Codec, text: str, begin_answer: bool = False
     ) -> list[tuple[int, int]] | None:
         """Return where the content of each message is, or None if the template changes them."""
-        messages, tools = conversation
+        messages = conversation.messages
         contents = [message["content"] for message in messages]
         held = [
             message | {"content": f"{_OPEN}{place}{_CLOSE}"}
             for place, message in enumerate(messages)
         ]
-        parts = _HELD.split(self.render(Conversation(held, tools), codec))
+        parts = _HELD.split(self.render(conversation._replace(messages=held), codec, begin_answer))
         if not text.startswith(parts[0]):
             return None
         end = len(parts[0])
@@ -231,14 +259,15 @@ class ChatTemplate:
         return [spans[place] for place in range(len(messages))] if whole else None
 
     def _contents(
-        self, conversation: Conversation, codec: Codec, text: str, named: Named
-    ) -> list[tuple[int, int]]:
-        """Return where the contents are, if one is spelled like a named piece."""
+        self, conversation: Conversation, codec: Codec, text: str, named: Named,
+        begin_answer: bool = False,
+    ) -> list[tuple[int, int]]:  # fmt: skip
+        """Return where the contents are, if one is spelled like a piece of control."""
         contents = [message["content"] for message in conversation.messages]
-        wrong = [content for content in contents if named.pattern.search(content)]
+        wrong = [content for content in contents if named.control.search(content)]
         if not wrong:
             return []
-        spans = self._places(conversation, codec, text)
+        spans = self._places(conversation, codec, text, begin_answer)
         if spans is None:
             raise UserError(
                 f"the text {wrong[0][:40]!r} has a piece of the chat template, which changes what "
@@ -257,23 +286,29 @@ class ChatTemplate:
 
     def encoded(self, codec: Codec, talks: Sequence[Conversation]) -> list[list[int]]:
         """Return the pieces of conversations; see `encode`."""
-        return encoded(codec, [self.rendered(talk, codec) for talk in talks])
+        rendered = [self.rendered(talk, codec) for talk in talks]
+        return encoded(codec, rendered, self._named(codec))
 
     def prompt(
-        self, codec: Codec, messages: Sequence[Message], tools: Sequence[Any] | None = None
-    ) -> list[int]:
+        self, codec: Codec, messages: Sequence[Message], tools: Sequence[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> list[int]:  # fmt: skip
         """Return the pieces that an answer to messages follows.
 
         Raises:
-          UserError: see `rendered`.
+          UserError: if the template refuses them, or changes a text that is spelled like its own
+            pieces.
         """
-        conversation = Conversation(list(messages), list(tools) if tools else None)
-        marked = self._marked(conversation, codec, begin_answer=True)
-        whole = self._rendered(conversation, codec, self._marked(conversation, codec))
-        text = _unmarked(marked)
-        behind = text.startswith(whole.text)
-        rendered = whole._replace(text=text) if behind else Rendered(text, [], [])
-        (ids,) = encoded(codec, [rendered], at_end=True)
+        conversation = Conversation(list(messages), list(tools) if tools else None, options)
+        text, named = self.render(conversation, codec, begin_answer=True), self._named(codec)
+        contents = self._contents(conversation, codec, text, named, begin_answer=True)
+        # Answers before it, if the template keeps them: their pieces begin where they began then.
+        try:
+            whole = self.rendered(conversation, codec)
+        except UserError:
+            whole = Rendered("", [], [])
+        answers = whole.answers if text.startswith(whole.text) else []
+        (ids,) = encoded(codec, [Rendered(text, answers, contents)], named, at_end=True)
         return [~piece if piece < 0 else piece for piece in ids]
 
     def learned(self, texts: Sequence[str], symbols: Sequence[str]) -> list[str]:
@@ -289,16 +324,16 @@ class ChatTemplate:
         Raises:
           UserError: if the template ends answers with none of the codec's named pieces.
         """
-        whole, named = self.rendered(_PROBE, codec), Named.of(codec)
+        whole, named = self.rendered(_PROBE, codec), self._named(codec)
         begin, end = whole.answers[-1] if whole.answers else (0, 0)
-        last = [x for x in named.matches(whole.text) if x.start() >= begin and x.end() == end]
-        if not last:
+        name = last_named(whole.text[begin:end], named.control)
+        if name is None:
             raise UserError(
                 f"the chat template ends an answer with {whole.text[begin + 1 :]!r}, which is no "
                 "piece of the tokenizer; add the piece to tokenizer.symbols, or choose "
                 "objective.chat_template='zephyr', which ends answers with EOS"
             )
-        return named.ids[last[0][0]]
+        return named.ids[name]
 
 
 def _trimmed(content: str) -> Iterator[str]:
@@ -313,10 +348,14 @@ def _unmarked(text: str) -> str:
 
 
 def _marked_spans(marked: str) -> list[tuple[int, int]]:
-    """Return where what a template marks is in the text without the marks."""
+    """Return where what a template marks is in the text without the marks; marks that touch are
+    one.
+    """
     spans, length = [], 0
     for number, part in enumerate(re.split(f"[{_BEGIN}{_END}]", marked)):
-        spans += [(length, length + len(part))] * (number % 2)
+        if number % 2 and part:
+            touches = spans and spans[-1][1] == length
+            spans.append((spans.pop()[0] if touches else length, length + len(part)))
         length += len(part)
     return spans
 
@@ -329,8 +368,14 @@ def _spelled(codec: Codec | None, name: str) -> str:
     return "" if number is None else codec.pieces([number])[0]
 
 
-def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None,
+    separators: tuple[str, str] | None = None, sort_keys: bool = False,
+) -> str:  # fmt: skip
+    """Return JSON, with the options and the order of them that templates know."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _refuse(message: str) -> None:

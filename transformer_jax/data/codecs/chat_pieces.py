@@ -1,7 +1,7 @@
 """The pieces of a conversation that a chat template has made one text of."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,30 +18,59 @@ class Rendered(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The pieces of a codec that have names, which no text has: <|im_end|>, EOS."""
+    """The pieces of a codec that have names: <|im_end|>, EOS, <think>."""
 
     ids: Mapping[str, int]
     pattern: re.Pattern[str]
+    # Those that no text has, as only a template writes them. Not among them are the pieces that a
+    # tokenizer.json has added for texts themselves, such as <think>.
+    control: re.Pattern[str]
 
     @classmethod
     def of(cls, codec: Codec) -> "Named":
         """Return those of a codec."""
         special = {name: number for name, number in codec.special.items() if name != LEAD}
         ids = dict(zip(codec.pieces(special.values()), special.values(), strict=True))
-        ids |= getattr(codec, "symbols", {})
-        longest = sorted(ids, key=len, reverse=True)
-        return cls(ids, re.compile("|".join(map(re.escape, longest))))
+        symbols: Mapping[str, int] = getattr(codec, "symbols", {})
+        written = {*ids, *getattr(codec, "control", symbols)}
+        ids |= symbols
+        return cls(ids, _any_of(ids), _any_of(written))
+
+    def with_control(self, name: str | None) -> "Named":
+        """Return them with one more that only a template writes."""
+        if name is None or self.control.fullmatch(name):
+            return self
+        names = [one for one in self.ids if one == name or self.control.fullmatch(one)]
+        return self._replace(control=_any_of(names))
 
     def matches(self, text: str) -> Iterator[re.Match[str]]:
         """Yield where they are in a text."""
         return self.pattern.finditer(text)
 
 
-def encoded(codec: Codec, several: Sequence[Rendered], at_end: bool = False) -> list[list[int]]:
+def _any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern of any of them, or of nothing if there are none."""
+    longest = sorted(names, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest)) or "(?!)")
+
+
+def last_named(text: str, pattern: re.Pattern[str]) -> str | None:
+    """Return the named piece that a text ends with, except for spaces; the first of several."""
+    found: str | None = None
+    end = len(text.rstrip())
+    for match in reversed([*pattern.finditer(text)]):
+        if text[match.end() : end].strip():
+            break
+        found, end = match[0], match.start()
+    return found
+
+
+def encoded(
+    codec: Codec, several: Sequence[Rendered], named: Named, at_end: bool = False
+) -> list[list[int]]:
     """Return the pieces of texts; those of answers, with number i, are ~i. The pieces before an
     answer are those of the prompt that it is written after. `at_end`: an answer follows.
     """
-    named = Named.of(codec)
     runs: list[str] = []
     plans: list[list[tuple[int, bool]]] = []  # the number of a run, or a piece ~id
     wholes: list[list[int] | None] = [
@@ -66,10 +95,15 @@ def encoded(codec: Codec, several: Sequence[Rendered], at_end: bool = False) -> 
 
 
 def to_end(text: str, begin: int, end: int, named: Named) -> tuple[int, int]:
-    """Return the span of an answer up to its last named piece, or else the one that follows it."""
-    inside = [match.end() for match in named.pattern.finditer(text, begin, end)]
-    behind = named.pattern.match(text, end)
+    """Return the span of an answer up to its last piece of control, or else the one behind it."""
+    inside = [match.end() for match in named.control.finditer(text, begin, end)]
+    behind = named.control.match(text, end)
     return begin, inside[-1] if inside else behind.end() if behind else end
+
+
+def marked_to_end(text: str, begin: int, end: int, named: Named) -> tuple[int, int]:
+    """Return what a template marks as it is, with the piece of control behind it if it has none."""
+    return begin, max(end, to_end(text, begin, end, named)[1])
 
 
 def _as_one(codec: Imported, rendered: Rendered, at_end: bool) -> list[int] | None:
@@ -97,7 +131,8 @@ def _runs(rendered: Rendered, named: Named) -> Iterator[tuple[str, int | None, b
     cuts = {0, len(text), *(place for answer in answers for place in answer)}
     pieces: dict[int, int] = {}  # where each begins
     for match in named.matches(text):
-        if any(begin <= match.start() < end for begin, end in contents):
+        inside = any(begin <= match.start() < end for begin, end in contents)
+        if inside and named.control.fullmatch(match[0]):
             cuts.add(match.start() + 1)
         else:
             cuts |= {match.start(), match.end()}

@@ -97,6 +97,12 @@ class Imported:
         """The pieces that a text can name."""
         return {x["content"]: x["id"] for x in self.tokenizer.get("added_tokens") or ()}
 
+    @functools.cached_property
+    def control(self) -> frozenset[str]:
+        """Those of them that are left out of decoded text, and that no text has of its own."""
+        added = self.tokenizer.get("added_tokens") or ()
+        return frozenset(x["content"] for x in added if x.get("special"))
+
     @property
     def begins(self) -> list[int]:
         """The pieces that each document begins with.

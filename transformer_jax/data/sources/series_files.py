@@ -4,7 +4,6 @@ import csv
 import io
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from transformer_jax.base.disk import user_path
 from transformer_jax.base.errors import UserError
 from transformer_jax.config import DataConfig
+from transformer_jax.data.sources.chosen import Chosen
 
 
 class Rows(np.ndarray):
@@ -51,30 +51,34 @@ def named(rows: np.ndarray, column: int) -> str:
     return f"column {rows.columns[column]!r} of {rows.path}"
 
 
-_PART = re.compile(r"(.+?)(?:\[(\d*):(\d*)\])?")
-
-
 def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[np.ndarray]]:
     """Return no sources, and a series for each part of a split, float64 [rows channels].
 
-    A part "NAME[FIRST:LAST]" is those rows of NAME.csv, from 0 and excluding LAST, as in Python. In
-    validation and test only these rows are predicted; up to `context` preceding rows are included
-    as input.
+    A part "NAME[FIRST:LAST]" is those rows of NAME.csv, from 0 or if negative from the end, and
+    excluding LAST, as in Python. In validation and test only these rows are predicted; up to
+    `context` preceding rows are included as input.
 
     Raises:
-      UserError: if a file is missing or malformed; names the line.
+      UserError: if a file is missing or malformed, or a part chooses rows that it does not have, or
+        that do not follow each other; names the line.
     """
     windows: list[np.ndarray] = []
     for part in getattr(config, split):
-        name, first, last = _PART.fullmatch(part).groups()  # type: ignore[union-attr]
-        path = user_path(config.directory or ".") / f"{name}.csv"
+        chosen = Chosen.read(part, f"config.data.{split}")
+        rows = chosen.rows or slice(None)
+        path = user_path(config.directory or ".") / f"{chosen.name}.csv"
         _check_exists(path, config, split)
         values = read(path)
-        begin, end = int(first or 0), int(last or len(values))
-        if not begin < end <= len(values):
+        begin, end, step = rows.indices(len(values))
+        if not begin < end or max(rows.start or 0, rows.stop or 0) > len(values):
             raise UserError(
                 f"config.data.{split}={part!r}: {path} has rows 0 to {len(values) - 1}; choose "
-                f"among them, as in {name}[0:{len(values)}]"
+                f"among them, as in {chosen.name}[0:{len(values)}]"
+            )
+        if step != 1 or chosen.others:
+            raise UserError(
+                f"config.data.{split}={part!r}: the rows of a series must follow each other, as in "
+                f"{chosen.name}[{begin}:{end}]"
             )
         before = 0 if split == "train" else min(context, begin)
         windows.append(values.between(begin - before, end))

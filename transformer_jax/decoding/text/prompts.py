@@ -12,7 +12,7 @@ from transformer_jax.config.choices.texts import FIM_PIECES
 from transformer_jax.data.codecs.chat import ChatTemplate
 from transformer_jax.data.codecs.codec import Codec, shortened, special_of, symbols_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.conversations import messages_of
+from transformer_jax.data.conversations import messages_of, options_of
 from transformer_jax.data.objectives.infilling import Sentinels
 
 
@@ -121,8 +121,11 @@ class Reader:
         most = len(prompt) if self.cut_at is None else self.cut_at
         return [*shortened([*prompt], most), self.special.begin]
 
-    def asked(self, messages: Any, tools: Sequence[Any] | None = None) -> list[int]:
-        """Return what the model reads of a conversation before it answers.
+    def asked(
+        self, messages: Any, tools: Sequence[Any] | None = None, options: Any = None
+    ) -> list[int]:
+        """Return what the model reads of a conversation before it answers; `options` are those of
+        the chat template.
 
         Raises:
           UserError: if the messages are malformed, or there is no chat template.
@@ -132,7 +135,7 @@ class Reader:
                 "messages: this model has no chat template, which would make one prompt of them; "
                 "train with objective.name='chat', or write the prompt yourself"
             )
-        return self.template.prompt(self.codec, messages_of(messages), tools)
+        return self.template.prompt(self.codec, messages_of(messages), tools, options_of(options))
 
     def gap(self, prefix: str, suffix: str) -> list[int]:
         """Return what the model reads before it writes the text between two others: the suffix

@@ -104,6 +104,7 @@ def _settled(fields: dict[str, Any]) -> dict[str, Any]:
     return fields | {"state_width": fields["state_width"] * fields["state_heads"]}
 
 
+_OTHERWISE = "intermediate_size", "hidden_act"
 _MLP = "model.layers.{}.mlp"
 _DELTANET = {
     "in_proj_qkvz": "in_proj_qkvz", "in_proj_ba": "in_proj_ba", "conv": "conv1d",
@@ -126,8 +127,10 @@ QWEN3_NEXT = mixtral.QWEN3_MOE._replace(
         f"{_LAYER}/feed_forward/shared_gate": f"{_MLP}.shared_expert_gate",
     },
     words=(
-        *(item for item in NO_BIASES if item[0] != "intermediate_size" and "rope" not in item[0]),
+        *(item for item in NO_BIASES if item[0] not in _OTHERWISE and "rope" not in item[0]),
         *ROPE,
+        # Theirs is that of the DeltaNets' convolutions too, which ours have no other for.
+        ("hidden_act", Word("activation", (("silu", "swiglu"),))),
         ("layer_types", Word(
             "decoder_pattern", (("linear_attention", "gated_delta"), ("full_attention", "full")),
             each=True, default=lambda words: [
