@@ -351,7 +351,8 @@ def _marked_spans(marked: str) -> list[tuple[int, int]]:
     """Return where what a template marks is in the text without the marks; marks that touch are
     one.
     """
-    spans, length = [], 0
+    spans: list[tuple[int, int]] = []
+    length = 0
     for number, part in enumerate(re.split(f"[{_BEGIN}{_END}]", marked)):
         if number % 2 and part:
             touches = spans and spans[-1][1] == length

@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
