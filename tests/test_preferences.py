@@ -184,7 +184,10 @@ def test_only_the_last_answer_is_compared():
 WRONG = {
     "has 'prompt'": {"prompt": "a"},
     "chosen: must be an answer of the assistant": {
-        "prompt": "a", "chosen": [{"role": "user", "content": "b"}], "rejected": "c",
+        "prompt": "a", "chosen": [{"role": "user", "content": "a"}], "rejected": "c",
+    },
+    "chosen: begins with 'user' and has not the prompt": {
+        "prompt": "a", "chosen": talk("b", "c").messages, "rejected": "c",
     },
     "label: is 1; must be true or false": {"prompt": "a", "completion": "b", "label": 1},
     "reference: is": {"prompt": "a", "chosen": "b", "rejected": "c", "reference": [1]},
@@ -204,10 +207,18 @@ def test_forms_of_preferences():
         {"prompt": "a", "chosen": "b", "rejected": "c"},
         {"prompt": messages[:1], "chosen": messages[1:], "rejected": "c"},
         {"chosen": messages, "rejected": talk("a", "c").messages},
-    ]
+        {"prompt": "a", "chosen": messages, "rejected": talk("a", "c").messages},
+        {"conversations": [{"from": "human", "value": "a"}], "rejected": "c",
+         "chosen": {"from": "gpt", "value": "b"}},
+        {"instruction": "a", "input": "", "chosen": "b", "rejected": "c"},
+    ]  # fmt: skip
     found = compared([json.dumps(row) for row in rows], str)
     assert len({pair.as_json() for pair in found}) == 1
     assert Compared.of(found[0].as_json()) == found[0]
+    (more,) = compared([json.dumps(rows[0] | {"tools": [{}], "chat_template_kwargs": {"x": 1}})],
+                       str)  # fmt: skip
+    assert [more.one.tools, more.other.options] == [[{}], {"x": 1}]
+    assert Compared.of(more.as_json()) == more
     labelled = [{"prompt": x, "completion": x.upper(), "label": x == "a"} for x in "abc"]
     one, two, three = compared([json.dumps(row) for row in labelled], str)
     assert [x.other.messages[1]["content"] for x in (one, two, three)] == ["B", "C", "A"]

@@ -63,19 +63,31 @@ def _messages_in(row: Mapping[str, Any]) -> list[Message] | None:
     if "messages" in row:
         return messages_of(row["messages"])
     if {"prompt", "completion"} <= row.keys():
-        before = spoken(row["prompt"], "user", "prompt")
-        return [*before, *spoken(row["completion"], "assistant", "completion")]
+        return [*_before(row), *spoken(row["completion"], "assistant", "completion")]
+    if "conversations" in row:
+        return _before(row)
+    if {"instruction", "output"} <= row.keys():
+        return [*_before(row), *spoken(_text(row, "output"), "assistant", "output")]
+    return None
+
+
+def _before(row: Mapping[str, Any]) -> list[Message]:
+    """Return the messages of a row but for an answer of its own key; [] if it has none of these."""
+    if "prompt" in row:
+        return spoken(row["prompt"], "user", "prompt")
     first = spoken(row["system"], "system", "system") if row.get("system") else []
     if "conversations" in row:
         return [*first, *messages_of(row["conversations"], "conversations")]
-    if {"instruction", "output"} <= row.keys():
-        words = row["instruction"], row.get("input") or "", row["output"]
-        for name, word in zip(("instruction", "input", "output"), words, strict=True):
-            if not isinstance(word, str):
-                raise UserError(f"{name}: is {word!r:.40}, not text")
-        asked = "\n".join(filter(None, words[:2]))
-        return [*first, *spoken(asked, "user", ""), *spoken(words[2], "assistant", "")]
-    return None
+    if "instruction" in row:
+        asked = _text(row, "instruction"), _text(row, "input") if row.get("input") else ""
+        return [*first, *spoken("\n".join(filter(None, asked)), "user", "instruction")]
+    return []
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    if not isinstance(row[name], str):
+        raise UserError(f"{name}: is {row[name]!r:.40}, not text")
+    return row[name]
 
 
 def asked_in(text: str, number: int = -1) -> tuple[Conversation, str]:
@@ -89,14 +101,14 @@ def asked_in(text: str, number: int = -1) -> tuple[Conversation, str]:
 
 
 def spoken(value: Any, role: str, name: str) -> list[Message]:
-    """Return a text as a message of a role, or a list of messages as it is.
+    """Return a text as a message of a role, a message as a list, or a list of messages as it is.
 
     Raises:
-      UserError: if it is neither; calls it `name`.
+      UserError: if it is none of these; calls it `name`.
     """
     if isinstance(value, str):
         return [{"role": role, "content": value}]
-    return messages_of(value, name)
+    return messages_of([value] if isinstance(value, Mapping) else value, name)
 
 
 def messages_of(value: Any, name: str = "messages") -> list[Message]:
@@ -201,7 +213,7 @@ class Compared(NamedTuple):
     def as_json(self) -> str:
         """Return it as JSON, which `of` reads."""
         row = {
-            "one": self.one.messages, "other": self.other.messages,
+            "one": self.one, "other": self.other,
             "reference": self.reference, "desirable": self.desirable,
         }  # fmt: skip
         return json.dumps(row, ensure_ascii=False)
@@ -210,7 +222,7 @@ class Compared(NamedTuple):
     def of(cls, text: str) -> "Compared":
         """Return what JSON says, as `as_json` writes it."""
         row = json.loads(text)
-        one, other = Conversation(row["one"]), Conversation(row["other"])
+        one, other = Conversation(*row["one"]), Conversation(*row["other"])
         return cls(one, other, _reference(row["reference"]), row["desirable"])
 
 
@@ -223,20 +235,24 @@ _PREFERENCES = (
 def compared(texts: Sequence[str], place: Callable[[int], str]) -> list[Compared]:
     """Return what rows of preferences compare: JSON objects with "prompt", "chosen" and "rejected",
     or with "prompt", "completion" and "label", whether the completion is desirable. Each is a text,
-    or a list of messages. "reference" has the log-probabilities of both answers. `place` names a
-    row by its number, from 1.
+    a message, or a list of messages, which may begin with those of the prompt. In place of a
+    prompt, there may be ShareGPT's "conversations" or Alpaca's "instruction" and "input"; besides,
+    "tools" and "chat_template_kwargs", as in `conversation_of`. "reference" has the
+    log-probabilities of both answers. `place` names a row by its number, from 1.
 
     Raises:
       UserError: if a row is malformed; names it.
     """
     rows: list[Compared] = []
-    labelled: list[tuple[list[Message], list[Message], bool, Any]] = []
+    labelled: list[tuple[Conversation, list[Message], bool, Any]] = []
     for number, text in enumerate(texts, 1):
         try:
             row = json.loads(text)
             if not isinstance(row, Mapping):
                 raise UserError(f"is {row!r:.40}, not an object; write {_PREFERENCES}")
-            before = spoken(row["prompt"], "user", "prompt") if "prompt" in row else []
+            before = Conversation(
+                _before(row), _tools(row.get("tools")), options_of(row.get("chat_template_kwargs"))
+            )
             if {"chosen", "rejected"} <= row.keys():
                 one, other = (spoken(row[x], "assistant", x) for x in ("chosen", "rejected"))
                 rows.append(
@@ -260,19 +276,24 @@ def compared(texts: Sequence[str], place: Callable[[int], str]) -> list[Compared
             raise UserError(f"{place(number)}: {error}") from None
     for number, (before, said, label, reference) in enumerate(labelled):
         _, others, *_ = labelled[(number + 1) % len(labelled)]
-        rows.append(
-            Compared(
-                Conversation([*before, *said]), Conversation([*before, *others]), reference, label
-            )
-        )
+        right = _answered(before, said, "completion")
+        wrong = _answered(before, others[-1:], "completion")
+        rows.append(Compared(right, wrong, reference, label))
     return rows
 
 
-def _answered(before: list[Message], said: list[Message], name: str) -> Conversation:
-    messages = [*before, *said]
-    if messages[-1]["role"] != "assistant" or len(messages) < 2:
+def _answered(before: Conversation, said: list[Message], name: str) -> Conversation:
+    asked = before.messages
+    if said[-1]["role"] != "assistant" or len(asked) + len(said) < 2:
         raise UserError(f"{name}: must be an answer of the assistant to a message before it")
-    return Conversation(messages)
+    if asked and said[0]["role"] != "assistant":  # with the messages before the answer
+        if asked[-1]["content"] not in [message["content"] for message in said[:-1]]:
+            raise UserError(
+                f"{name}: begins with {said[0]['role']!r} and has not the prompt; give the answer "
+                "alone, or the whole conversation"
+            )
+        asked = []
+    return before._replace(messages=[*asked, *said])
 
 
 def _reference(value: Any) -> tuple[float, float] | None:

@@ -189,7 +189,7 @@ LLAMA = Family(
             Word(
                 "activation",
                 (
-                    ("silu", "swiglu"), ("relu", "reglu"), ("gelu", "geglu"),
+                    ("silu", "swiglu"), ("swish", "swiglu"), ("relu", "reglu"), ("gelu", "geglu"),
                     ("gelu_pytorch_tanh", "geglu_tanh"), ("gelu_new", "geglu_tanh"),
                 ),
             ),

@@ -130,7 +130,7 @@ QWEN3_NEXT = mixtral.QWEN3_MOE._replace(
         *(item for item in NO_BIASES if item[0] not in _OTHERWISE and "rope" not in item[0]),
         *ROPE,
         # Theirs is that of the DeltaNets' convolutions too, which ours have no other for.
-        ("hidden_act", Word("activation", (("silu", "swiglu"),))),
+        ("hidden_act", Word("activation", (("silu", "swiglu"), ("swish", "swiglu")))),
         ("layer_types", Word(
             "decoder_pattern", (("linear_attention", "gated_delta"), ("full_attention", "full")),
             each=True, default=lambda words: [
